@@ -1,0 +1,44 @@
+# Every target builds its own virtual environment in .venv; python3 (3.11 or newer) and make suffice.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.installed
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test lint format bench clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "invsim needs Python 3.11 or newer; '$(PYTHON)' was not found (set PYTHON=...)." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "invsim needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1) (set PYTHON=...)." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --progress-bar off --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+run: $(READY) ## simulate the payments world; write its tables and figures
+	$(BIN)/invsim run payments --model published --out paper_tables/payments --figure figures/payments
+
+test: $(READY) ## run the tests
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy invsim $(wildcard benchmarks/*.py)
+
+format: $(READY) ## reformat the code and apply the safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## run the benchmarks
+	$(BIN)/python benchmarks/bench.py
+
+clean: ## remove caches and build output
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	find . -path ./.venv -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean ## the same, and remove .venv
+	rm -rf .venv

@@ -1,0 +1,1 @@
+"""The client: what an agent keeps, when it evicts, and how its planner complies."""

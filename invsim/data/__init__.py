@@ -1,0 +1,1 @@
+"""Data that the package ships: published figures with their source, and model profiles."""

@@ -1,0 +1,1 @@
+"""From a manifest to one row per episode and per stream."""

@@ -1,0 +1,341 @@
+"""The SimPy engine: one environment a stream, an agent process and a drift process on a real server.
+
+SimPy's clock counts half ticks: attempts and episode starts fall on even ones, drift on odd ones, so that an event at a
+tick comes before the attempts of that tick whatever the order of scheduling.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import simpy
+
+from invsim.client.agent import Agent
+from invsim.client.arms import Arm
+from invsim.client.memory import Entry, Slot, Step
+from invsim.client.planners.base import Action, ComplianceModel, Injected, Situation
+from invsim.errors import PlannerError
+from invsim.rng import PURPOSES, uniforms
+from invsim.sim import events
+from invsim.sim.plan import DriftEvent, Plan, Task
+from invsim.sim.result import PER_EPISODE, PER_STREAM, Block
+from invsim.sim.scenario import MAX_ATTEMPTS
+from invsim.world.drift import play
+from invsim.world.server import ReloadReport, Server, World
+from invsim.world.tables import Row
+from invsim.world.wire import Parameters, Request, Response, Suggestion
+
+HALF_TICKS = 2
+Process = Generator[simpy.Event, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """The state of the server in which an entry was stored: what the oracles judge it by."""
+
+    row: Row | None
+    version: str
+    vector: tuple[str, ...]
+
+
+class _Stream:
+    """One stream under way: server, agent, and the counts so far."""
+
+    def __init__(self, plan: Plan, arm: Arm, model: ComplianceModel, draws: list[float]) -> None:
+        self.plan, self.arm, self.model, self.draws = plan, arm, model, draws
+        self.server = Server(plan.world)
+        self.agent = Agent(arm, self.server)
+        self.env = simpy.Environment()
+        self.log: events.EventLog | None = None
+        self.rows = array("q")
+        self.alerts = [-1] * len(plan.drift)
+        self.origins: dict[tuple[Slot, str], _Origin] = {}
+        self.restamp_operations = 0
+        self.right_by_row = self.right_by_table = 0
+        self.required_by_row = self.required_by_table = 0
+        self.contract_failures = 0
+        self._episode = 0
+        self._evicted = self._restamped = 0
+        self._drifted = 0
+
+    def run(self) -> None:
+        """Play the stream to its end."""
+        if self.plan.drift:
+            self.env.process(self.drift())
+        self.env.process(self.episodes())
+        self.env.run()
+
+    # The two processes ------------------------------------------------------------------------------------------
+
+    def drift(self) -> Process:
+        """Play each drift event at its tick."""
+        for event in self.plan.drift:
+            yield self.env.timeout(max(0, HALF_TICKS * event.tick - 1 - self.env.now))
+            self._apply(event)
+
+    def episodes(self) -> Process:
+        """Work through the tasks."""
+        plan, model, agent, server, env, draws = (
+            self.plan, self.model, self.agent, self.server, self.env, self.draws
+        )  # fmt: skip
+        decide, handle, receive, timeout = model.decide, server.handle, agent.receive, env.timeout
+        put, log = self.rows.extend, self.log
+        period = HALF_TICKS * plan.episode_ticks
+        completed_before: set[Slot | None] = set()
+        for episode, task in enumerate(plan.episodes):
+            yield timeout(episode * period - env.now)
+            self._episode = episode
+            self._evicted = self._restamped = 0
+            slot = task.slot
+            entries = agent.recall(slot) if slot is not None else ()
+            injected = _classify(task, entries, server.world) if entries else Injected.NOTHING
+            if log is not None:
+                log.append(self._started(task, injected, entries))
+            situation = Situation(
+                episode, task.constraint, task.shape, injected, 1, plan.first_occurrence[episode],
+                task.request, entries, None,
+            )  # fmt: skip
+            action = decide(situation, draws[PURPOSES * episode])
+            request = action if isinstance(action, Request) else self._first_request(task, action, situation)
+            block = len(agent.memory)
+            response = handle(request)
+            if log is not None:
+                log.append(self._attempted(1, action, request, response))
+            step = receive(response)
+            if step is not None:
+                self._account(step)
+            attempts = 1
+            if not response.ok:
+                patch: dict[str, Parameters] = {}
+                told: list[Suggestion] = []
+                while attempts < MAX_ATTEMPTS:
+                    yield timeout(HALF_TICKS)
+                    attempts += 1
+                    situation.attempt, situation.response = attempts, response
+                    told += response.suggestions
+                    for suggestion in response.suggestions:
+                        patch.pop(suggestion.value, None)
+                        patch[suggestion.value] = suggestion.parameters
+                    action = decide(situation, draws[PURPOSES * episode + 1])
+                    request = action if isinstance(action, Request) else self._retry_request(task, action, patch)
+                    block += len(agent.memory)
+                    response = handle(request)
+                    if log is not None:
+                        log.append(self._attempted(attempts, action, request, response))
+                    step = receive(response)
+                    if step is not None:
+                        self._account(step)
+                    if response.ok and slot is not None:
+                        self._commit(slot, told)
+                    if response.ok:
+                        break
+            put((
+                attempts, response.ok, injected, slot in completed_before if slot is not None else 0,
+                self._evicted, self._restamped, block,
+            ))  # fmt: skip
+            if response.ok:
+                completed_before.add(slot)
+            if log is not None:
+                log.append(events.EpisodeEnded(self._tick, episode, attempts, response.ok))
+
+    # Requests ---------------------------------------------------------------------------------------------------
+
+    def _first_request(self, task: Task, action: Action, situation: Situation) -> Request:
+        if action is Action.IGNORE:
+            return task.request
+        world = self.server.world
+        if action is Action.SOLVE:
+            return task.solved(world) or task.request
+        wanted = action is Action.APPLY
+        for entry in reversed(situation.entries):
+            request = task.with_fix(entry)
+            if world.respond(request).ok is wanted:
+                return request
+        kind = "valid" if wanted else "stale"
+        what = f"model {self.model.name!r} answered {action.name} in episode {situation.episode}"
+        raise PlannerError(f"{what}, where no {kind} fix is injected ({situation.injected.name})")
+
+    def _retry_request(self, task: Task, action: Action, patch: dict[str, Parameters]) -> Request:
+        if action is Action.APPLY and patch:
+            return task.with_patch(patch)
+        if action is Action.SOLVE or action is Action.APPLY:  # a plain-text error leaves working it out
+            return task.solved(self.server.world) or task.request
+        if action is Action.IGNORE:
+            return task.request
+        what = f"model {self.model.name!r} answered {action!r} to an error in episode {self._episode}"
+        raise PlannerError(f"{what}; a retry applies the suggestion, solves, or ignores it")
+
+    # What a message did, and whether it was right -----------------------------------------------------------------
+
+    def _account(self, step: Step) -> None:
+        self._evicted += len(step.evicted)
+        self._restamped += sum(map(len, step.restamps))
+        self.restamp_operations += len(step.restamps)
+        for entry in step.evicted:
+            self.right_by_row += self._wrong_by_row(entry, self.server.world)
+            self.right_by_table += self._wrong_by_table(entry, self.server.world)
+        for subject in step.alerts:
+            for at in range(self._drifted):
+                if self.alerts[at] < 0 and self.plan.drift[at].subject == subject:
+                    self.alerts[at] = self._episode
+        self._check_versions()
+        if self.log is not None:
+            tick, episode = self._tick, self._episode
+            self.log += [events.Noticed(tick, episode, subject) for subject in step.alerts]
+            if step.evicted:
+                self.log.append(events.Evicted(tick, episode, events.names(step.evicted)))
+            self.log += [events.Restamped(tick, episode, events.names(each)) for each in step.restamps]
+
+    def _commit(self, slot: Slot, told: list[Suggestion]) -> None:
+        entry = self.agent.commit(slot, told)
+        if entry is None:
+            return
+        world = self.server.world
+        self.origins[slot, entry.value] = _Origin(
+            world.tables[entry.table].rows.get(slot.key), world.versions[entry.table], world.vector(entry.table)
+        )
+        self._check_versions()
+        if self.log is not None:
+            (name,) = events.names([entry])
+            self.log.append(events.Committed(self._tick, self._episode, name, dict(entry.stamps)))
+
+    def _apply(self, event: DriftEvent) -> None:
+        before = self.server.world
+        report = play(self.server, event.operation)
+        world = self.server.world
+        self._drifted += 1
+        reloaded = report.diff.table if isinstance(report, ReloadReport) else None
+        for entry in self.agent.memory:
+            newly = self._wrong_by_row(entry, world) and not self._wrong_by_row(entry, before)
+            self.required_by_row += newly
+            self.required_by_table += newly or entry.table == reloaded
+        if self.log is not None:
+            self.log.append(events.drift_applied(event.tick, event.subject, report))
+
+    def _wrong_by_row(self, entry: Entry, world: World) -> bool:
+        """Row oracle: the entry's row is not what it was, or its derivation has lost a table."""
+        origin = self.origins[entry.slot, entry.value]
+        if world.tables[entry.table].rows.get(entry.slot.key) != origin.row:
+            return True
+        return not set(origin.vector) <= set(world.vector(entry.table))
+
+    def _wrong_by_table(self, entry: Entry, world: World) -> bool:
+        """Cleared-table oracle: any new version of its table warrants clearing the entry."""
+        moved = world.versions[entry.table] != self.origins[entry.slot, entry.value].version
+        return moved or self._wrong_by_row(entry, world)
+
+    def _check_versions(self) -> None:
+        """Count the entries kept as current that the server's state contradicts."""
+        if not self.arm.checks_versions:
+            return
+        world = self.server.world
+        for entry in self.agent.memory:
+            current = all(world.versions[table] == version for table, version in entry.stamps.items())
+            row = world.tables[entry.table].rows.get(entry.slot.key)
+            if not current or row != self.origins[entry.slot, entry.value].row:
+                self.contract_failures += 1
+
+    # The log ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _tick(self) -> int:
+        return int(self.env.now) // HALF_TICKS
+
+    def _started(self, task: Task, injected: Injected, entries: tuple[Entry, ...]) -> events.EpisodeStarted:
+        return events.EpisodeStarted(
+            tick=self._tick,
+            episode=self._episode,
+            constraint=task.constraint,
+            key=task.slot.key if task.slot else None,
+            injected=injected.name.lower(),
+            entries=[entry.value for entry in entries],
+            store=len(self.agent.memory),
+        )
+
+    def _attempted(
+        self, attempt: int, action: Action | Request, request: Request, response: Response
+    ) -> events.Attempted:
+        return events.Attempted(
+            tick=self._tick,
+            episode=self._episode,
+            attempt=attempt,
+            action=action.name.lower() if isinstance(action, Action) else "request",
+            request=dict(request.fields),
+            ok=response.ok,
+            suggested=[suggestion.value for suggestion in response.suggestions],
+        )
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The stream's row in ``Block.streams``, in the order of ``PER_STREAM``."""
+        return (
+            self.restamp_operations,
+            self.right_by_row,
+            self.right_by_table,
+            self.required_by_row,
+            self.required_by_table,
+            self.contract_failures,
+        )
+
+
+def _classify(task: Task, entries: tuple[Entry, ...], world: World) -> Injected:
+    works = [world.respond(task.with_fix(entry)).ok for entry in entries]
+    if all(works):
+        return Injected.VALID
+    return Injected.CONFLICT if any(works) else Injected.STALE
+
+
+def simulate_block(
+    plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, first: int, count: int
+) -> Block:
+    """Simulate ``count`` streams from stream ``first`` on.
+
+    Parameters
+    ----------
+    plan : Plan
+    arm : Arm
+    model : ComplianceModel
+    seed : int
+        Root of the keyed draws; the same stream of the same seed meets the same draws in every arm.
+    first, count : int
+
+    Returns
+    -------
+    Block
+    """
+    draws = uniforms(seed, first=first, count=count, slots=plan.slots)
+    rows = array("q")
+    streams, alerts = [], []
+    for at in range(count):
+        stream = _Stream(plan, arm, model, draws[at].tolist())
+        stream.run()
+        rows += stream.rows
+        streams.append(stream.counts)
+        alerts.append(stream.alerts)
+    return Block(
+        first=first,
+        episodes=np.frombuffer(rows, dtype=np.int64).reshape(count, len(plan.episodes), len(PER_EPISODE)),
+        streams=np.array(streams, dtype=np.int64).reshape(count, len(PER_STREAM)),
+        alerts=np.array(alerts, dtype=np.int64).reshape(count, len(plan.drift)),
+    )
+
+
+def rerun(plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, stream: int) -> events.EventLog:
+    """Play one stream again, bit for bit, and return its event log."""
+    draws = uniforms(seed, first=stream, count=1, slots=plan.slots)
+    played = _Stream(plan, arm, model, draws[0].tolist())
+    played.log = []
+    played.run()
+    return played.log
+
+
+def blocks(
+    plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, replications: int, chunk: int
+) -> Iterator[Block]:
+    """Yield all streams, ``chunk`` at a time."""
+    for first in range(0, replications, chunk):
+        count = min(chunk, replications - first)
+        yield simulate_block(plan, arm=arm, model=model, seed=seed, first=first, count=count)

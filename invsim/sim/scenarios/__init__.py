@@ -1,0 +1,1 @@
+"""The shipped scenarios, one TOML manifest each."""

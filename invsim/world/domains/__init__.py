@@ -1,0 +1,1 @@
+"""The shipped domains, one TOML file each."""

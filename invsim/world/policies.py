@@ -1,0 +1,135 @@
+"""Policies: validations of a request against tables and rules, each able to say what would make it pass.
+
+A policy is data where one of the three kinds below fits, and a small class where none does: anything with
+``type``, ``shape``, ``table`` and ``check`` serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Protocol
+
+from invsim.world.tables import Table
+from invsim.world.wire import Parameters, Shape, Value
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A policy that a request breaks: the text of the error and, where there is one, the fix.
+
+    ``parameters`` is None when the policy knows no fix: the server then sends an error without a suggestion.
+    """
+
+    message: str
+    parameters: Parameters | None
+
+
+class Policy(Protocol):
+    """What the server asks of a policy."""
+
+    @property
+    def type(self) -> str:
+        """Family of the suggestions it makes."""
+
+    @property
+    def shape(self) -> Shape:
+        """What its fixes do to a request."""
+
+    @property
+    def table(self) -> str | None:
+        """Table its fixes are read from; None when a fix is computed from the request itself ("recompute")."""
+
+    def check(self, fields: Parameters, tables: Mapping[str, Table]) -> Violation | None:
+        """Return the violation, or None when the request passes."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Holds when ``tables[table].rows[request[key]][column] == equals``."""
+
+    table: str
+    key: str
+    column: str
+    equals: Value
+
+    def holds(self, fields: Parameters, tables: Mapping[str, Table]) -> bool:
+        """Evaluate the condition on a request."""
+        row = tables[self.table].rows.get(str(fields.get(self.key)))
+        return row is not None and row.get(self.column) == self.equals
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """The request must carry, in ``field``, the value that a table's row holds.
+
+    The row is the one that the request's ``key`` field names; without such a row, or when a condition in ``when``
+    fails, the policy does not apply.
+    """
+
+    type: str
+    shape: Shape
+    table: str
+    key: str
+    column: str
+    field: str
+    message: str
+    when: tuple[Condition, ...] = ()
+
+    def check(self, fields: Parameters, tables: Mapping[str, Table]) -> Violation | None:
+        """See ``Policy.check``."""
+        row = tables[self.table].rows.get(str(fields.get(self.key)))
+        if row is None or not all(condition.holds(fields, tables) for condition in self.when):
+            return None
+        wanted = row[self.column]
+        if isinstance(wanted, list) or fields.get(self.field) == wanted:
+            return None
+        return Violation(self.message, {self.field: wanted})
+
+
+@dataclass(frozen=True)
+class Member:
+    """A value the request carries in ``field`` must be a key of ``registry``, or be replaced by the ``table``'s value."""
+
+    type: str
+    shape: Shape
+    table: str
+    key: str
+    column: str
+    field: str
+    registry: str
+    message: str
+
+    def check(self, fields: Parameters, tables: Mapping[str, Table]) -> Violation | None:
+        """See ``Policy.check``."""
+        given = fields.get(self.field)
+        if given is None or str(given) in tables[self.registry].rows:
+            return None
+        row = tables[self.table].rows.get(str(fields.get(self.key)))
+        wanted = None if row is None else row[self.column]
+        if wanted is None or isinstance(wanted, list) or wanted == given:
+            return Violation(self.message, None)
+        return Violation(self.message, {self.field: wanted})
+
+
+@dataclass(frozen=True)
+class Multiple:
+    """A number must be a multiple of ``unit``; the fix is computed from the request, so it is "recompute"."""
+
+    type: str
+    field: str
+    unit: str
+    message: str
+    shape: Shape = Shape.REWRITE
+    table: None = None
+
+    def check(self, fields: Parameters, tables: Mapping[str, Table]) -> Violation | None:  # noqa: ARG002
+        """See ``Policy.check``."""
+        given = fields.get(self.field)
+        if isinstance(given, bool) or not isinstance(given, int | float):
+            return None
+        unit = Decimal(self.unit)
+        exact = Decimal(str(given))
+        rounded = (exact / unit).to_integral_value(ROUND_HALF_EVEN) * unit
+        return None if rounded == exact else Violation(self.message, {self.field: float(rounded)})
