@@ -44,7 +44,7 @@ Reaction = Callable[[Memory, Message], Step]
 # When a table's stamp moves ---------------------------------------------------------------------------------------
 
 
-def ignore(memory: Memory, message: Message) -> Step:  # noqa: ARG001
+def ignore(memory: Memory, message: Message) -> Step:
     """Do nothing."""
     return Step(memory)
 
@@ -84,11 +84,7 @@ def evict_rows_and_notify(memory: Memory, message: Message) -> Step:
 def evict_rows_and_downstream(memory: Memory, message: Message) -> Step:
     """As ``evict_rows``, and evict the entries whose node the server reports as downstream of the change."""
     affected = {node for report in message.reloads.values() for node in report.affected_downstream}
-    gone = tuple(
-        entry
-        for entry in memory
-        if _hit(entry, message) or node_id(entry.table, entry.slot.key) in affected
-    )
+    gone = tuple(entry for entry in memory if _hit(entry, message) or node_id(entry.table, entry.slot.key) in affected)
     return _restamp_rest(memory, message, gone)
 
 
@@ -107,9 +103,7 @@ def _restamp_rest(memory: Memory, message: Message, gone: tuple[Entry, ...]) -> 
     kept = _without(memory, gone)
     versions = message.response.table_versions or {}
     restamps = tuple(
-        entries
-        for table in message.stale
-        if (entries := tuple(entry for entry in kept if table in entry.stamps))
+        entries for table in message.stale if (entries := tuple(entry for entry in kept if table in entry.stamps))
     )
     moved = {entry for entries in restamps for entry in entries}
     kept = kept.mapped(lambda entry: entry.restamped(versions) if entry in moved else entry)
@@ -141,9 +135,7 @@ def _compare(memory: Memory, suggestion: Suggestion, vector: Versions) -> Step:
     widened = tuple(entry for entry in family if entry.stamps.keys() < vector.keys())
     memory = _without(memory, lost)
     if widened:
-        memory = memory.mapped(
-            lambda entry: entry.restamped(vector, vector) if entry in widened else entry
-        )
+        memory = memory.mapped(lambda entry: entry.restamped(vector, vector) if entry in widened else entry)
     return Step(memory, lost, (widened,) if widened else ())
 
 
@@ -188,9 +180,7 @@ def _dispose(memory: Memory, change: RuleChange, versions: Versions) -> Step:
     gone = tuple(entry for entry in memory if entry.table == end)
     kept = _without(memory, gone)
     widened = tuple(entry for entry in kept if entry.table == start)
-    kept = kept.mapped(
-        lambda entry: entry.restamped(versions, (*entry.stamps, end)) if entry in widened else entry
-    )
+    kept = kept.mapped(lambda entry: entry.restamped(versions, (*entry.stamps, end)) if entry in widened else entry)
     return Step(kept, gone, (widened,) if widened else (), ("rules",))
 
 

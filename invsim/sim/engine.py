@@ -181,7 +181,8 @@ class _Stream:
             for at in range(self._drifted):
                 if self.alerts[at] < 0 and self.plan.drift[at].subject == subject:
                     self.alerts[at] = self._episode
-        self._check_versions()
+        for entry in step.memory:
+            self._check_version(entry)
         if self.log is not None:
             tick, episode = self._tick, self._episode
             self.log += [events.Noticed(tick, episode, subject) for subject in step.alerts]
@@ -195,9 +196,11 @@ class _Stream:
             return
         world = self.server.world
         self.origins[slot, entry.value] = _Origin(
-            world.tables[entry.table].rows.get(slot.key), world.versions[entry.table], world.vector(entry.table)
+            world.tables[entry.table].rows.get(slot.key),
+            world.versions[entry.table],
+            world.vector(entry.table),
         )
-        self._check_versions()
+        self._check_version(entry)
         if self.log is not None:
             (name,) = events.names([entry])
             self.log.append(events.Committed(self._tick, self._episode, name, dict(entry.stamps)))
@@ -227,16 +230,17 @@ class _Stream:
         moved = world.versions[entry.table] != self.origins[entry.slot, entry.value].version
         return moved or self._wrong_by_row(entry, world)
 
-    def _check_versions(self) -> None:
-        """Count the entries kept as current that the server's state contradicts."""
+    def _check_version(self, entry: Entry) -> None:
+        """Count an entry that is kept as current although the server's state contradicts it."""
         if not self.arm.checks_versions:
             return
         world = self.server.world
-        for entry in self.agent.memory:
-            current = all(world.versions[table] == version for table, version in entry.stamps.items())
-            row = world.tables[entry.table].rows.get(entry.slot.key)
-            if not current or row != self.origins[entry.slot, entry.value].row:
+        for table, version in entry.stamps.items():
+            if world.versions[table] != version:
                 self.contract_failures += 1
+                return
+        if world.tables[entry.table].rows.get(entry.slot.key) != self.origins[entry.slot, entry.value].row:
+            self.contract_failures += 1
 
     # The log ------------------------------------------------------------------------------------------------------
 
@@ -288,9 +292,7 @@ def _classify(task: Task, entries: tuple[Entry, ...], world: World) -> Injected:
     return Injected.CONFLICT if any(works) else Injected.STALE
 
 
-def simulate_block(
-    plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, first: int, count: int
-) -> Block:
+def simulate_block(plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, first: int, count: int) -> Block:
     """Simulate ``count`` streams from stream ``first`` on.
 
     Parameters

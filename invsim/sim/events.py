@@ -88,9 +88,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="end"):
     completed: bool
 
 
-Event: TypeAlias = (
-    DriftApplied | EpisodeStarted | Attempted | Noticed | Evicted | Restamped | Committed | EpisodeEnded
-)
+Event: TypeAlias = DriftApplied | EpisodeStarted | Attempted | Noticed | Evicted | Restamped | Committed | EpisodeEnded
 EventLog: TypeAlias = list[Event]
 
 
@@ -110,7 +108,5 @@ def drift_applied(tick: int, subject: str, report: Report) -> DriftApplied:
 
 def to_lines(log: Iterable[Event], *, stream: int, arm: str) -> bytes:
     """Return the log as JSON lines, each led by its stream and arm."""
-    lines = (
-        msgspec.json.encode({"stream": stream, "arm": arm, **msgspec.to_builtins(event)}) for event in log
-    )
+    lines = (msgspec.json.encode({"stream": stream, "arm": arm, **msgspec.to_builtins(event)}) for event in log)
     return b"".join(line + b"\n" for line in lines)

@@ -40,7 +40,13 @@ class Task:
     __slots__ = ("_merged", "_solutions", "constraint", "name", "request", "shape", "slot")
 
     def __init__(self, name: str, constraint: str, slot: Slot | None, shape: Shape | None, request: Request) -> None:
-        self.name, self.constraint, self.slot, self.shape, self.request = name, constraint, slot, shape, request
+        self.name, self.constraint, self.slot, self.shape, self.request = (
+            name,
+            constraint,
+            slot,
+            shape,
+            request,
+        )
         self._merged: dict[str, Request] = {}
         self._solutions: dict[World, Request | None] = {}
 
@@ -236,9 +242,7 @@ def _first_occurrences(episodes: tuple[Task, ...]) -> tuple[bool, ...]:
     return tuple(flags)
 
 
-def _eligible(
-    scenario: Scenario, domain: Domain, episodes: tuple[Task, ...], drift: tuple[DriftEvent, ...]
-) -> Mask:
+def _eligible(scenario: Scenario, domain: Domain, episodes: tuple[Task, ...], drift: tuple[DriftEvent, ...]) -> Mask:
     """All episodes of the class but the first ever, and the first ones after each rotation of its table."""
     mask = np.zeros(len(episodes), dtype=np.bool_)
     rule = scenario.manifest.eligibility

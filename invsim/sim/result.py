@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,7 +64,25 @@ class Block:
     @property
     def first_try(self) -> npt.NDArray[np.bool_]:
         """Whether the first attempt succeeded, shape (streams, episodes)."""
-        return (self.episode("attempts") == 1) & (self.episode("completed") == 1)
+        hit: npt.NDArray[np.bool_] = (self.episode("attempts") == 1) & (self.episode("completed") == 1)
+        return hit
+
+
+def write_block(plan: Plan, block: Block, *, model: str, arm: str, folder: Path) -> None:
+    """Write a block as two Parquet parts, ``episodes/`` and ``streams/``; a part appears whole or not at all."""
+    part = f"{_slug(model)}.{_slug(arm)}.{block.first:09d}.parquet"
+    frames = {"episodes": episode_frame, "streams": stream_frame}
+    for name, frame in frames.items():
+        target = folder / name / part
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = target.with_suffix(".unfinished")
+        frame(plan, block, model=model, arm=arm).write_parquet(unfinished)
+        unfinished.replace(target)
+
+
+def _slug(name: str) -> str:
+    """Return a name fit for a file: what a model file calls itself is never a path."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name)
 
 
 def episode_frame(plan: Plan, block: Block, *, model: str, arm: str) -> pl.DataFrame:
@@ -79,7 +99,7 @@ def episode_frame(plan: Plan, block: Block, *, model: str, arm: str) -> pl.DataF
     labels = np.array([each.name.lower() for each in Injected])
 
     def tiled(values: list[str | None]) -> list[str | None]:
-        return values * streams
+        return [value for _ in range(streams) for value in values]
 
     counts = {name: block.episode(name).ravel() for name in PER_EPISODE}
     return pl.DataFrame(
@@ -116,10 +136,7 @@ def stream_frame(plan: Plan, block: Block, *, model: str, arm: str) -> pl.DataFr
 
     streams, episodes = block.episodes.shape[:2]
     attempts, completed = block.episode("attempts").sum(axis=1), block.episode("completed").sum(axis=1)
-    alerts = {
-        f"alert_{at + 1}": pl.Series(block.alerts[:, at]).replace(-1, None)
-        for at in range(len(plan.drift))
-    }
+    alerts = {f"alert_{at + 1}": pl.Series(block.alerts[:, at]).replace(-1, None) for at in range(len(plan.drift))}
     return pl.DataFrame(
         {
             "model": pl.repeat(model, streams, eager=True),

@@ -68,9 +68,7 @@ class Domain:
         for policy in self.policies:
             if policy.type == name:
                 return policy
-        raise UnknownNameError(
-            "suggestion type", name, (policy.type for policy in self.policies), where=where
-        )
+        raise UnknownNameError("suggestion type", name, (policy.type for policy in self.policies), where=where)
 
 
 def _known(table: str, tables: Iterable[str], where: str) -> None:
@@ -92,9 +90,7 @@ class _TableFile(msgspec.Struct, forbid_unknown_fields=True):
     version: str = "1.0.0"
 
 
-class RuleFile(
-    msgspec.Struct, forbid_unknown_fields=True, rename={"from_table": "from", "to_table": "to"}
-):
+class RuleFile(msgspec.Struct, forbid_unknown_fields=True, rename={"from_table": "from", "to_table": "to"}):
     """A rule as written in a TOML file."""
 
     from_table: str

@@ -90,7 +90,7 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Member:
-    """A value the request carries in ``field`` must be a key of ``registry``, or be replaced by the ``table``'s value."""
+    """A value in ``field`` must be a key of ``registry``, or be replaced by what the ``table``'s row holds."""
 
     type: str
     shape: Shape
@@ -124,7 +124,7 @@ class Multiple:
     shape: Shape = Shape.REWRITE
     table: None = None
 
-    def check(self, fields: Parameters, tables: Mapping[str, Table]) -> Violation | None:  # noqa: ARG002
+    def check(self, fields: Parameters, tables: Mapping[str, Table]) -> Violation | None:
         """See ``Policy.check``."""
         given = fields.get(self.field)
         if isinstance(given, bool) or not isinstance(given, int | float):

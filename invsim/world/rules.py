@@ -103,8 +103,7 @@ class Graph:
     def to_dict(self) -> dict[str, object]:
         """Return plain data in the shape that the graph endpoint sends."""
         nodes = {
-            name: {"table": node.table, "key": node.key, "version": node.version}
-            for name, node in self.nodes.items()
+            name: {"table": node.table, "key": node.key, "version": node.version} for name, node in self.nodes.items()
         }
         edges = [{"from": start, "to": end, "relation": relation} for start, end, relation in self.edges]
         return {"nodes": nodes, "edges": edges}

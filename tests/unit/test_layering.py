@@ -120,9 +120,7 @@ def test_every_module_keeps_to_its_room() -> None:
     found = [
         breach
         for name, path in modules()
-        for breach in violations(
-            name, path.read_text(encoding="utf-8"), is_package=path.name == "__init__.py"
-        )
+        for breach in violations(name, path.read_text(encoding="utf-8"), is_package=path.name == "__init__.py")
     ]
     assert not found, "\n" + "\n".join(found)
 

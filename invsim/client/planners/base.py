@@ -100,7 +100,7 @@ class ComplianceModel(ABC):
             recovered by this attempt. Arms meet the same draws.
         """
 
-    def weight(self, constraint: str, shape: Shape | None) -> float:  # noqa: ARG002
+    def weight(self, constraint: str, shape: Shape | None) -> float:
         """Return what a first-try hit saves in this class: w = (1 - p_unaided) * mu, in retries.
 
         It weights validity and compliance across classes (the savings equation); 1 where a model does not say.

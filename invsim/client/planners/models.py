@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -79,17 +78,17 @@ def load_model(name: str) -> ProbabilisticModel:
     UnknownNameError, InputError
         A file's errors name its line and field.
     """
+    return parse_model(model_source(name))
+
+
+def model_source(name: str) -> Source:
+    """Return the text behind a model's name or path."""
     if name in model_names():
-        return _shipped(name)
+        file = resources.files("invsim.data").joinpath("models", f"{name}.toml")
+        return Source(f"{name}.toml", file.read_text(encoding="utf-8"))
     if name.endswith(".toml"):
-        return parse_model(Source.read(Path(name)))
+        return Source.read(Path(name))
     raise UnknownNameError("model", name, (*model_names(), "a .toml file"))
-
-
-@cache
-def _shipped(name: str) -> ProbabilisticModel:
-    folder = resources.files("invsim.data").joinpath("models")
-    return parse_model(Source(f"{name}.toml", folder.joinpath(f"{name}.toml").read_text(encoding="utf-8")))
 
 
 def parse_model(source: Source) -> ProbabilisticModel:

@@ -43,7 +43,7 @@ class ScriptedModel(ComplianceModel):
     name: str
     outcomes: Mapping[int, Outcome]
 
-    def decide(self, situation: Situation, u: float) -> Action | Request:  # noqa: ARG002
+    def decide(self, situation: Situation, u: float) -> Action | Request:
         """See ``ComplianceModel.decide``."""
         outcome = self.outcomes.get(situation.episode)
         valid = situation.injected in {Injected.VALID, Injected.CONFLICT}

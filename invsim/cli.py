@@ -1,0 +1,465 @@
+"""The command line: parse, call, print. Everything heavy is imported where a command needs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from invsim import __version__
+from invsim.errors import InputError, InvsimError
+
+if TYPE_CHECKING:
+    from invsim.client.planners import ProbabilisticModel
+    from invsim.experiment import Observer, RunResult
+    from invsim.sim.plan import Plan
+
+USAGE_ERROR = 2
+INTERNAL_ERROR = 70
+INTERRUPTED = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="invsim")
+def cli() -> None:
+    """Simulate invalidation contracts: what cached API fixes save when the server's data drifts.
+
+    \b
+    Example:
+      invsim run payments --model claude-haiku-4-5
+    """
+
+
+# run --------------------------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.argument("scenario")
+@click.option(
+    "--model",
+    "models",
+    default="claude-haiku-4-5",
+    show_default=True,
+    metavar="NAMES|FILE",
+    help="A model by name or TOML file; several with commas; 'published' for the seven of the paper.",
+)
+@click.option("--arms", metavar="NAMES", help="Arms, with commas.  [default: those of the scenario and the model]")
+@click.option("--replications", type=int, default=1000, show_default=True, help="Streams per arm.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Root of all draws.")
+@click.option("--level", metavar="L0..L6", help="Wire level of the server.  [default: the scenario's]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write Parquet: episodes, streams, summary."
+)
+@click.option("--table", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as .csv or .md.")
+@click.option("--figure", type=click.Path(path_type=Path), metavar="BASE", help="Draw the result: BASE.svg, BASE.png.")
+@click.option(
+    "--events", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
+    help="Write the event log of one stream per arm as JSON lines.",
+)  # fmt: skip
+@click.option("--stream", type=int, default=0, show_default=True, help="The stream that --events plays again.")
+def run(
+    scenario: str,
+    models: str,
+    arms: str | None,
+    replications: int,
+    seed: int,
+    level: str | None,
+    as_json: bool,
+    out: Path | None,
+    table: Path | None,
+    figure: Path | None,
+    events: Path | None,
+    stream: int,
+) -> None:
+    """Simulate SCENARIO (a name or a TOML file) and print each arm's metrics, published figures beside them.
+
+    \b
+    Examples:
+      invsim run payments
+      invsim run payments --model gpt-5-mini --arms A0,A2D --replications 200 --json
+      invsim run rules --model compliant --replications 2
+    """
+    from invsim.client.planners.models import load_model
+    from invsim.experiment import run as simulate
+
+    plan = _plan(scenario, level)
+    if table is not None and table.suffix not in {".csv", ".md"}:
+        raise InputError("--table takes a file that ends in .csv or .md", value=str(table))
+    chosen = [load_model(name) for name in _model_names(models)]
+    asked = None if arms is None else _names(arms, "--arms")
+    results = []
+    for model in chosen:
+        picked = _arms(plan, model, asked)
+        with _progress(f"{plan.name}, {model.name}", replications * len(picked)) as tick:
+            observe = _observer(plan, model.name, out, tick)
+            results.append(
+                simulate(plan, model=model, arms=picked, replications=replications, seed=seed, observe=observe)
+            )
+    if events is not None:
+        _write_events(plan, chosen[0], asked, seed, stream, events)
+    if out is not None:
+        _write_summary(results, out)
+    if table is not None:
+        _write_table(plan, results, table)
+    if figure is not None:
+        _draw(plan, results, figure)
+    _print_results(plan, results, as_json=as_json, multiple=len(chosen) > 1)
+
+
+def _plan(scenario: str, level: str | None) -> Plan:
+    from invsim.sim.plan import compile_plan
+    from invsim.sim.scenario import load_scenario
+    from invsim.world.wire import Level
+
+    chosen = None if level is None else Level.parse(level, where="--level")
+    return compile_plan(load_scenario(scenario), level=chosen)
+
+
+def _names(text: str, option: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError("names at least one", where=option, value=text)
+    return list(dict.fromkeys(names))
+
+
+def _model_names(text: str) -> list[str]:
+    from invsim.client.planners.models import PUBLISHED
+
+    return [each for name in _names(text, "--model") for each in (PUBLISHED if name == "published" else (name,))]
+
+
+def _arms(plan: Plan, model: ProbabilisticModel, asked: Sequence[str] | None) -> list[Any]:
+    from invsim.client.arms import get_arm
+
+    if asked is not None:
+        return [get_arm(name, where="--arms") for name in asked]
+    published = model.published_arms if plan.name == "payments" else ()
+    return [arm for arm in plan.arms if not published or arm.name in published]
+
+
+@contextmanager
+def _progress(label: str, total: int) -> Iterator[Any]:
+    """Yield a function that counts streams done; it shows a bar on a terminal's stderr only."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+def _observer(plan: Plan, model: str, out: Path | None, tick: Any) -> Observer:
+    from invsim.sim.result import write_block
+
+    def observe(arm: Any, block: Any) -> None:
+        if out is not None:
+            write_block(plan, block, model=model, arm=arm.name, folder=out)
+        tick(len(block.streams))
+
+    return observe
+
+
+def _write_events(
+    plan: Plan, model: ProbabilisticModel, asked: Sequence[str] | None, seed: int, stream: int, path: Path
+) -> None:
+    from invsim.sim.engine import rerun
+    from invsim.sim.events import to_lines
+
+    if stream < 0:
+        raise InputError("must be 0 or more", where="--stream", value=stream)
+    arms = _arms(plan, model, asked)
+    logs = [(arm.name, rerun(plan, arm=arm, model=model, seed=seed, stream=stream)) for arm in arms]
+    with click.open_file(str(path), "wb") as file:
+        for name, log in logs:
+            file.write(to_lines(log, stream=stream, arm=name))
+
+
+def _write_summary(results: Sequence[RunResult], out: Path) -> None:
+    import polars as pl
+
+    rows = [
+        {"scenario": result.scenario, "model": result.model, "arm": arm.arm, "metric": name, **each.to_dict()}
+        for result in results
+        for arm in result.arms
+        for name, each in [
+            *arm.metrics.items(),
+            *((f"first_try_by_class.{key}", value) for key, value in arm.first_try_by_class.items()),
+        ]
+    ]
+    types = {"value": pl.Float64, "se": pl.Float64, "n": pl.Int64}
+    out.mkdir(parents=True, exist_ok=True)
+    pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None).write_parquet(out / "summary.parquet")
+
+
+def _write_table(plan: Plan, results: Sequence[RunResult], path: Path) -> None:
+    from invsim.report.tables import to_csv, to_markdown
+
+    text = to_csv(results) if path.suffix == ".csv" else to_markdown(results, plan.title or plan.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _draw(plan: Plan, results: Sequence[RunResult], base: Path) -> None:
+    from invsim.report.figures import grid_figure, save
+
+    save(grid_figure(results, title=plan.title or plan.name), base)
+
+
+def _print_results(plan: Plan, results: Sequence[RunResult], *, as_json: bool, multiple: bool) -> None:
+    if as_json:
+        _print_json([each.to_dict() for each in results] if multiple else results[0].to_dict())
+        return
+    from rich.console import Console
+
+    from invsim.report.tables import for_terminal
+
+    first = results[0]
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(
+        f"{plan.title or plan.name}\n{first.replications:,} streams per arm, seed {first.seed}, engine {first.engine}, "
+        f"wire level {first.level}; simulated ±Monte Carlo standard error"
+    )
+    for result in results:
+        console.print()
+        console.print(for_terminal(result, f"{result.scenario}, {result.model}"))
+
+
+def _print_json(data: object) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
+
+
+# scenario ---------------------------------------------------------------------------------------------------------
+
+
+@cli.group()
+def scenario() -> None:
+    """List, show, check and start scenario manifests.
+
+    \b
+    Example:
+      invsim scenario list
+    """
+
+
+@scenario.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
+def scenario_list(as_json: bool) -> None:
+    """List the shipped scenarios.
+
+    \b
+    Example:
+      invsim scenario list
+    """
+    from invsim.sim.scenario import SHIPPED
+
+    plans = [_plan(name, None) for name in SHIPPED]
+    rows = [
+        {
+            "name": plan.name,
+            "domain": plan.domain.name,
+            "episodes": len(plan.episodes),
+            "drift": len(plan.drift),
+            "arms": [arm.name for arm in plan.arms],
+            "title": plan.title,
+        }
+        for plan in plans
+    ]
+    if as_json:
+        _print_json(rows)
+        return
+    _print_rows([{**row, "arms": " ".join(row["arms"])} for row in rows])  # type: ignore[arg-type]
+
+
+@scenario.command("show")
+@click.argument("name")
+def scenario_show(name: str) -> None:
+    """Print the manifest of a shipped scenario: a file to copy and change.
+
+    \b
+    Example:
+      invsim scenario show payments
+    """
+    from invsim.sim.scenario import load_scenario
+
+    click.echo(load_scenario(name).source.text, nl=False)
+
+
+@scenario.command("check")
+@click.argument("file")
+def scenario_check(file: str) -> None:
+    """Check a manifest against its domain, and say what it holds.
+
+    \b
+    Example:
+      invsim scenario check payments
+    """
+    plan = _plan(file, None)
+    click.echo(
+        f"{plan.name}: {len(plan.episodes)} episodes of {len(plan.classes)} classes ({', '.join(plan.classes)}), "
+        f"{len(plan.drift)} drift events, wire level {plan.world.level.name}"
+    )
+    for event in plan.drift:
+        kind = "rotation" if event.rotation else "republish" if event.subject != "rules" else "rule change"
+        click.echo(f"  after episode {event.after_episode}, tick {event.tick}: {kind}, {event.subject}")
+    listed = " ".join(str(at) for at in plan.eligible.nonzero()[0])
+    click.echo(f"  eligible episodes: {listed or 'none declared'}")
+
+
+@scenario.command("new")
+@click.argument("file", type=click.Path(path_type=Path))
+def scenario_new(file: Path) -> None:
+    """Write a small commented manifest to start from; an existing file is left alone.
+
+    \b
+    Example:
+      invsim scenario new mine.toml
+    """
+    from importlib import resources
+
+    if file.suffix != ".toml":
+        raise InputError("a manifest's name ends in .toml", where="FILE", value=str(file))
+    text = resources.files("invsim.sim.scenarios").joinpath("template.toml.txt").read_text(encoding="utf-8")
+    try:
+        with file.open("x", encoding="utf-8") as target:
+            target.write(text)
+    except FileExistsError:
+        raise InputError("exists already and is left as it is", where=str(file)) from None
+    click.echo(f"wrote {file}; try: invsim scenario check {file}")
+
+
+# model and arm ------------------------------------------------------------------------------------------------------
+
+
+@cli.group()
+def model() -> None:
+    """List and show compliance models.
+
+    \b
+    Example:
+      invsim model list
+    """
+
+
+@model.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
+def model_list(as_json: bool) -> None:
+    """List the shipped models: the seven published profiles, and the reference ones.
+
+    \b
+    Example:
+      invsim model list
+    """
+    from invsim.client.planners.models import load_model, model_names
+
+    loaded = [load_model(name) for name in model_names()]
+    rows = [{"name": each.name, "title": each.title} for each in loaded]
+    if as_json:
+        _print_json(rows)
+    else:
+        _print_rows(rows)
+
+
+@model.command("show")
+@click.argument("name")
+def model_show(name: str) -> None:
+    """Print a shipped model's file, with the evidence of each line: a file to copy and change.
+
+    \b
+    Example:
+      invsim model show claude-sonnet-5
+    """
+    from invsim.client.planners.models import model_source
+
+    click.echo(model_source(name).text, nl=False)
+
+
+@cli.group()
+def arm() -> None:
+    """List the arms: what a client does with the contract.
+
+    \b
+    Example:
+      invsim arm list
+    """
+
+
+@arm.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
+def arm_list(as_json: bool) -> None:
+    """List the arms, and the lowest wire level that carries what each reads.
+
+    \b
+    Example:
+      invsim arm list
+    """
+    from invsim.client.arms import arm_names, get_arm
+
+    arms = [get_arm(name) for name in arm_names()]
+    rows = [{"name": each.name, "level": each.level.name, "title": each.title} for each in arms]
+    if as_json:
+        _print_json(rows)
+    else:
+        _print_rows(rows)
+
+
+def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in rows[0]:
+        table.add_column(name, justify="right" if isinstance(rows[0][name], int) else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)
+
+
+# The way out --------------------------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0, or 2 with one line on stderr for a caller's mistake."""
+    try:
+        code = cli.main(args=None if arguments is None else list(arguments), prog_name="invsim", standalone_mode=False)
+    except click.exceptions.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        return _fail(error.format_message(), USAGE_ERROR)
+    except InvsimError as error:
+        return _fail(str(error), USAGE_ERROR)
+    except BrokenPipeError:
+        # The reader has what it wanted; keep the interpreter from complaining when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{place}{error.strerror or error}", USAGE_ERROR)
+    except Exception as error:
+        if os.environ.get("INVSIM_DEBUG"):
+            raise
+        return _fail(
+            f"internal error: {type(error).__name__}: {error} (set INVSIM_DEBUG=1 to see where; please report it)",
+            INTERNAL_ERROR,
+        )
+    return code if isinstance(code, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    click.echo(f"invsim: {' '.join(message.split())}", err=True)
+    return code

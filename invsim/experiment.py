@@ -1,0 +1,171 @@
+"""Experiments: scenarios, models and arms in, estimates out.
+
+This is where the simulator and the statistics meet; ``run`` is what the command line calls and what a notebook should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from invsim.client.arms import A0, Arm
+from invsim.client.planners.base import ComplianceModel, Injected
+from invsim.errors import InputError
+from invsim.sim.engine import simulate_block
+from invsim.sim.plan import Plan
+from invsim.sim.result import Block
+from invsim.stats.costs import TokenCosts
+from invsim.stats.metrics import STREAM_COUNTS, Counts, Layout, Summary
+from invsim.stats.moments import Estimate
+
+CHUNK = 500
+"""Streams simulated at a time: large enough that reducing them is cheap, small enough to hold."""
+
+
+@dataclass(frozen=True)
+class ArmResult:
+    """Estimates of one arm: named metrics, and the first-try rate of each class."""
+
+    arm: str
+    metrics: dict[str, Estimate]
+    first_try_by_class: dict[str, Estimate]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain data."""
+        return {
+            "arm": self.arm,
+            **{name: each.to_dict() for name, each in self.metrics.items()},
+            "first_try_by_class": {name: each.to_dict() for name, each in self.first_try_by_class.items()},
+        }
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Estimates of one model on one scenario, with all that is needed to run it again."""
+
+    scenario: str
+    model: str
+    seed: int
+    replications: int
+    level: str
+    arms: tuple[ArmResult, ...]
+    engine: str = "simpy"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain data: rates as 0..1, undefined as None."""
+        return {
+            "scenario": self.scenario,
+            "model": self.model,
+            "seed": self.seed,
+            "replications": self.replications,
+            "engine": self.engine,
+            "wire": self.level,
+            "arms": [each.to_dict() for each in self.arms],
+        }
+
+    def __getitem__(self, arm: str) -> ArmResult:
+        return next(each for each in self.arms if each.arm == arm)
+
+
+Observer = Callable[[Arm, Block], None]
+
+
+def run(
+    plan: Plan,
+    *,
+    model: ComplianceModel,
+    arms: Sequence[Arm] | None = None,
+    replications: int = 1000,
+    seed: int = 1,
+    costs: TokenCosts | None = None,
+    chunk: int = CHUNK,
+    observe: Observer | None = None,
+) -> RunResult:
+    """Simulate a plan under some arms and estimate every metric.
+
+    Memory does not grow with ``replications``. The result is the same bit for bit whatever ``chunk`` is.
+
+    Parameters
+    ----------
+    plan : Plan
+    model : ComplianceModel
+    arms : sequence of Arm, optional
+        The scenario's by default. A0 is simulated in any case, as the baseline of the savings.
+    replications : int
+        Streams per arm, at least 1.
+    seed : int
+        0 or more. Arms meet common random numbers.
+    costs : TokenCosts, optional
+    chunk : int
+        Streams held at a time.
+    observe : callable, optional
+        Called with (arm, block) for every block of a requested arm, to write or to count.
+
+    Raises
+    ------
+    InputError
+        For a replication count below 1 or a negative seed.
+    """
+    if replications < 1:
+        raise InputError("replications must be 1 or more", value=replications)
+    if seed < 0:
+        raise InputError("seed must be 0 or more", value=seed)
+    chosen = tuple(plan.arms if arms is None else arms)
+    costs = costs or TokenCosts(conflict=model.conflict_cost)
+    summaries = {arm.name: Summary(layout(plan, model, arm, costs)) for arm in chosen}
+    for baseline, arm, block in _blocks(plan, model, chosen, replications, seed, chunk):
+        summaries[arm.name].add(counts(block, baseline))
+        if observe is not None:
+            observe(arm, block)
+    results = tuple(
+        ArmResult(name, summary.metrics(), summary.first_try_by_class()) for name, summary in summaries.items()
+    )
+    return RunResult(plan.name, model.name, seed, replications, plan.world.level.name, results)
+
+
+def _blocks(
+    plan: Plan, model: ComplianceModel, arms: Sequence[Arm], replications: int, seed: int, chunk: int
+) -> Iterator[tuple[Block, Arm, Block]]:
+    """Yield (baseline, arm, block): all arms of a chunk before the next chunk, so that they can be compared."""
+    for first in range(0, replications, chunk):
+        count = min(chunk, replications - first)
+        baseline = simulate_block(plan, arm=A0, model=model, seed=seed, first=first, count=count)
+        for arm in arms:
+            if arm is A0:
+                yield baseline, arm, baseline
+            else:
+                block = simulate_block(plan, arm=arm, model=model, seed=seed, first=first, count=count)
+                yield baseline, arm, block
+
+
+def layout(plan: Plan, model: ComplianceModel, arm: Arm, costs: TokenCosts) -> Layout:
+    """Return which episode of the plan counts for what."""
+    return Layout(
+        classes=plan.classes,
+        class_index=plan.class_index,
+        weights={name: model.weight(name, plan.shape_of(name)) for name in plan.classes},
+        eligible=plan.eligible,
+        windows={window.name: window.mask for window in plan.windows},
+        events=len(plan.drift),
+        stores=arm.stores,
+        costs=costs,
+    )
+
+
+def counts(block: Block, baseline: Block) -> Counts:
+    """Return a block's outcomes beside those of the same streams without memory."""
+    injected = block.episode("injected")
+    return Counts(
+        attempts=block.episode("attempts"),
+        completed=block.episode("completed"),
+        first_try=block.first_try,
+        valid_only=injected == Injected.VALID,
+        conflict=injected == Injected.CONFLICT,
+        addressable=block.episode("addressable"),
+        evicted=block.episode("evicted"),
+        restamped=block.episode("restamped"),
+        injected_entries=block.episode("injected_entries"),
+        alerts=block.alerts,
+        per_stream={name: block.stream(name) for name in STREAM_COUNTS},
+        baseline_attempts=baseline.episode("attempts").sum(axis=1),
+    )

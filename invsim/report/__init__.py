@@ -1,0 +1,1 @@
+"""Results for people: tables beside the published figures, and plots."""

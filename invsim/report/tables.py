@@ -1,0 +1,195 @@
+"""Run results as tables: simulated with its Monte Carlo error, and the published figure beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from invsim.report.published import Published, lookup
+from invsim.stats.moments import Estimate
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MEASURED = (
+    "first_try_eligible",
+    "validity",
+    "compliance_given_valid",
+    "WINDOWS",
+    "eviction_precision",
+    "eviction_precision_row",
+    "eviction_recall_row",
+    "evictions",
+    "restamped_entries",
+    "ALERTS",
+    "retries",
+    "attempts",
+    "completed",
+    "exhausted",
+    "attempts_saving",
+    "token_saving",
+    "contract_failures",
+)
+"""Rows of the table for people, in order. Everything else is in ``--json`` and in the Parquet files."""
+
+LABELS = {
+    "first_try_eligible": "first try, eligible",
+    "compliance_given_valid": "compliance given valid",
+    "eviction_precision": "eviction precision (1/evictions)",
+    "eviction_precision_row": "eviction precision, true",
+    "eviction_recall_row": "eviction recall, true",
+}
+
+
+class ArmLike(Protocol):
+    """An arm's estimates."""
+
+    @property
+    def arm(self) -> str:
+        """Name of the arm."""
+
+    @property
+    def metrics(self) -> Mapping[str, Estimate]:
+        """Estimates by metric."""
+
+    @property
+    def first_try_by_class(self) -> Mapping[str, Estimate]:
+        """First-try rates by class."""
+
+
+class RunLike(Protocol):
+    """A run's estimates."""
+
+    @property
+    def scenario(self) -> str:
+        """Name of the scenario."""
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+
+    @property
+    def arms(self) -> Sequence[ArmLike]:
+        """One per arm."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A simulated figure and, where the paper prints one, the published figure."""
+
+    model: str
+    arm: str
+    metric: str
+    simulated: Estimate
+    published: Published | None
+
+
+def metric_names(result: RunLike) -> list[str]:
+    """Return the metrics of the table for people that this scenario has."""
+    have = list(result.arms[0].metrics)
+    start, end = have.index("compliance_given_valid") + 1, have.index("evictions")
+    alerts = [name for name in have if name.startswith("alert_")]
+    groups = {"WINDOWS": have[start:end], "ALERTS": alerts}
+    return [name for row in MEASURED for name in groups.get(row, [row])]
+
+
+def cells(result: RunLike) -> Iterator[Cell]:
+    """Yield every figure of the table, metric by metric, with its published counterpart."""
+    for metric in metric_names(result):
+        for arm in result.arms:
+            printed = lookup(result.scenario, result.model, arm.arm, metric)
+            yield Cell(result.model, arm.arm, metric, arm.metrics[metric], printed)
+
+
+def number(value: float | None, *, digits: int = 3) -> str:
+    """Return a number for people: no more digits than it has, "-" where it is undefined."""
+    if value is None:
+        return "-"
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def estimate(value: Estimate) -> str:
+    """Return "value ±error"; the error is left out where it is 0."""
+    if value.value is None:
+        return "-"
+    if value.se is None:
+        return f"{number(value.value)} ±?"
+    return f"{number(value.value)} ±{number(value.se)}" if value.se >= 0.0005 else number(value.value)
+
+
+def for_terminal(result: RunLike, title: str) -> Table:
+    """Return a table for a terminal: one column an arm, and the published figures on a line of their own."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for arm in result.arms:
+        table.add_column(arm.arm, justify="right", no_wrap=True)
+    for metric in metric_names(result):
+        row = [cell for cell in cells(result) if cell.metric == metric]
+        table.add_row(LABELS.get(metric, metric.replace("_", " ")), *(estimate(cell.simulated) for cell in row))
+        if any(cell.published for cell in row):
+            values = (number(cell.published.value) if cell.published else "" for cell in row)
+            table.add_row("  published", *values, style="cyan")
+    return table
+
+
+COLUMNS = (
+    "model",
+    "arm",
+    "metric",
+    "simulated",
+    "error",
+    "n",
+    "published",
+    "published_count",
+    "published_of",
+    "where",
+)
+
+
+def to_csv(results: Sequence[RunLike]) -> str:
+    """Return every figure of the tables as CSV; undefined and unpublished are empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for result in results:
+        for cell in cells(result):
+            simulated, printed = cell.simulated, cell.published
+            writer.writerow(
+                [
+                    cell.model,
+                    cell.arm,
+                    cell.metric,
+                    _plain(simulated.value),
+                    _plain(simulated.se),
+                    simulated.n,
+                ]
+                + ([printed.value, printed.count, printed.of, printed.where] if printed else [None] * 4)
+            )
+    return out.getvalue()
+
+
+def _plain(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def to_markdown(results: Sequence[RunLike], title: str) -> str:
+    """Return the tables as Markdown, "simulated ±error [published]" in each cell."""
+    lines = [f"# {title}", "", "Simulated ±Monte Carlo error, and in brackets what the paper prints.", ""]
+    for result in results:
+        arms = [arm.arm for arm in result.arms]
+        lines += [f"## {result.model}", "", f"| | {' | '.join(arms)} |", "|---|" + "---:|" * len(arms)]
+        for metric in metric_names(result):
+            row = [cell for cell in cells(result) if cell.metric == metric]
+            texts = (
+                estimate(cell.simulated) + (f" [{number(cell.published.value)}]" if cell.published else "")
+                for cell in row
+            )
+            lines.append(f"| {LABELS.get(metric, metric.replace('_', ' '))} | {' | '.join(texts)} |")
+        lines.append("")
+    return "\n".join(lines)

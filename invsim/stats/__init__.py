@@ -1,0 +1,1 @@
+"""Arrays in, estimates with their Monte Carlo error out. Knows no simulator."""

@@ -1,0 +1,143 @@
+"""First and second moments of per-stream counts, in constant memory and exact whatever the order of arrival."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its Monte Carlo standard error.
+
+    Parameters
+    ----------
+    value : float or None
+        None where it is undefined.
+    se : float or None
+        Standard error of ``value`` over streams; None from fewer than two streams.
+    n : int
+        Streams it rests on.
+    """
+
+    value: float | None
+    se: float | None
+    n: int
+
+    def to_dict(self) -> dict[str, float | int | None]:
+        """Return plain data."""
+        return {"value": self.value, "se": self.se, "n": self.n}
+
+
+UNDEFINED = Estimate(None, None, 0)
+
+Weights = Mapping[str, float]
+"""A linear combination of named counts."""
+
+
+class Moments:
+    """Running sums of counts and of their products.
+
+    Every count is an integer, and sums are kept of its distance from the first stream's count. So the result does not
+    depend on how the streams were cut into blocks, and counts that never vary have variance exactly 0.
+
+    Parameters
+    ----------
+    names : sequence of str
+        One per count.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self._at = {name: at for at, name in enumerate(self.names)}
+        size = len(self.names)
+        self.n = 0
+        self._origin: Ints | None = None
+        self._sums = np.zeros(size, dtype=np.int64)
+        self._products = np.zeros((size, size), dtype=np.int64)
+
+    def add(self, counts: Ints) -> None:
+        """Add streams, shape (streams, counts)."""
+        if not len(counts):
+            return
+        if self._origin is None:
+            self._origin = counts[0].copy()
+        # Products of small integers are exact in float64, and BLAS is what makes them fast.
+        distance = (counts - self._origin).astype(np.float64)
+        self.n += len(counts)
+        self._sums += distance.sum(axis=0).astype(np.int64)
+        self._products += (distance.T @ distance).astype(np.int64)
+
+    def _vector(self, weights: Weights) -> npt.NDArray[np.float64]:
+        vector = np.zeros(len(self.names))
+        for name, weight in weights.items():
+            vector[self._at[name]] += weight
+        return vector
+
+    def _mean(self, vector: npt.NDArray[np.float64]) -> float:
+        if self._origin is None:
+            return math.nan
+        return float(vector @ self._origin + vector @ self._sums / self.n)
+
+    def _variance(self, vector: npt.NDArray[np.float64]) -> float:
+        total = float(vector @ self._sums)
+        spread = float(vector @ self._products @ vector) - total * total / self.n
+        return max(spread, 0.0) / (self.n - 1)
+
+    def mean(self, weights: Weights, *, scale: float = 1.0) -> Estimate:
+        """Return the mean over streams of a linear combination, divided by ``scale``."""
+        if not self.n:
+            return UNDEFINED
+        vector = self._vector(weights) / scale
+        se = math.sqrt(self._variance(vector) / self.n) if self.n > 1 else None
+        return Estimate(self._mean(vector), se, self.n)
+
+    def ratio(self, over: Weights, under: Weights) -> Estimate:
+        """Return the ratio of two means, with the delta method's standard error; undefined over 0.
+
+        se^2 = Var(a - R b) / (n * mean(b)^2), R = mean(a) / mean(b).
+        """
+        if not self.n:
+            return UNDEFINED
+        top, bottom = self._vector(over), self._vector(under)
+        below = self._mean(bottom)
+        if below == 0.0:
+            return UNDEFINED
+        value = self._mean(top) / below
+        se = None
+        if self.n > 1:
+            se = math.sqrt(self._variance(top - value * bottom) / self.n) / abs(below)
+        return Estimate(value, se, self.n)
+
+
+class ReciprocalMean:
+    """Mean over streams of 1/count, where the count is not 0; kept as a histogram, so in constant memory."""
+
+    def __init__(self) -> None:
+        self._histogram: dict[int, int] = {}
+
+    def add(self, counts: Ints) -> None:
+        """Add one count per stream."""
+        values, times = np.unique(counts, return_counts=True)
+        for value, number in zip(values.tolist(), times.tolist(), strict=True):
+            self._histogram[value] = self._histogram.get(value, 0) + number
+
+    def estimate(self) -> Estimate:
+        """Return the mean; undefined, not 1, when no stream has a count."""
+        kept = sorted((value, number) for value, number in self._histogram.items() if value)
+        n = sum(number for _, number in kept)
+        if not n:
+            return UNDEFINED
+        mean = math.fsum(number / value for value, number in kept) / n
+        if n == 1:
+            return Estimate(mean, None, n)
+        if len(kept) == 1:
+            return Estimate(mean, 0.0, n)
+        spread = math.fsum(number * (1.0 / value - mean) ** 2 for value, number in kept)
+        return Estimate(mean, math.sqrt(spread / (n - 1) / n), n)
