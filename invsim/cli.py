@@ -49,7 +49,7 @@ def cli() -> None:
     help="A model by name or TOML file; several with commas; 'published' for the seven of the paper.",
 )
 @click.option("--arms", metavar="NAMES", help="Arms, with commas.  [default: those of the scenario and the model]")
-@click.option("--replications", type=int, default=1000, show_default=True, help="Streams per arm.")
+@click.option("--replications", type=int, default=500, show_default=True, help="Streams per arm.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Root of all draws.")
 @click.option("--level", metavar="L0..L6", help="Wire level of the server.  [default: the scenario's]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")

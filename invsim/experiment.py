@@ -75,7 +75,7 @@ def run(
     *,
     model: ComplianceModel,
     arms: Sequence[Arm] | None = None,
-    replications: int = 1000,
+    replications: int = 500,
     seed: int = 1,
     costs: TokenCosts | None = None,
     chunk: int = CHUNK,
