@@ -6,7 +6,7 @@ READY := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint format bench clean distclean
+.PHONY: help run test verify lint format bench clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,11 +18,14 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --progress-bar off --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-run: $(READY) ## simulate the payments world; write its tables and figures
-	$(BIN)/invsim run payments --model published --out paper_tables/payments --figure figures/payments
+run: $(READY) ## the payments stream for all seven published models: table and figure
+	$(BIN)/invsim run payments --model published --table paper_tables/payments.csv --table paper_tables/payments.md --figure figures/payments
 
 test: $(READY) ## run the tests
 	$(BIN)/python -m pytest
+
+verify: $(READY) ## run the statistical checks
+	$(BIN)/python -m pytest tests/verify
 
 lint: $(READY) ## check style, formatting and types
 	$(BIN)/ruff check .

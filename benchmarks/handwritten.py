@@ -95,13 +95,13 @@ def agent(
         if key in TABLE:
             p = rates[key]
             fixes = memory.get(key, ())
-            fresh = sum(fix.revision == server.revisions[key] for fix in fixes)
-            if not fixes:
+            fresh = [fix.revision == server.revisions[key] for fix in fixes]
+            if not fresh:
                 ok = draws[2 * episode] < p.unaided
-            elif fresh:
-                ok = draws[2 * episode] < (p.valid if fresh == len(fixes) else p.conflict)
-            else:
-                ok = False
+            elif all(fresh):
+                ok = draws[2 * episode] < p.valid
+            else:  # a stale fix alone is applied, and fails
+                ok = any(fresh) and draws[2 * episode] < p.conflict
         counts.attempts += 1
         counts.first_try += ok
         if watches and server.versions != seen:

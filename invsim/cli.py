@@ -56,7 +56,14 @@ def cli() -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write Parquet: episodes, streams, summary."
 )
-@click.option("--table", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as .csv or .md.")
+@click.option(
+    "--table",
+    "tables",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Write the table as .csv or .md; may be given twice.",
+)
 @click.option("--figure", type=click.Path(path_type=Path), metavar="BASE", help="Draw the result: BASE.svg, BASE.png.")
 @click.option(
     "--events", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
@@ -72,7 +79,7 @@ def run(
     level: str | None,
     as_json: bool,
     out: Path | None,
-    table: Path | None,
+    tables: tuple[Path, ...],
     figure: Path | None,
     events: Path | None,
     stream: int,
@@ -89,8 +96,9 @@ def run(
     from invsim.experiment import run as simulate
 
     plan = _plan(scenario, level)
-    if table is not None and table.suffix not in {".csv", ".md"}:
-        raise InputError("--table takes a file that ends in .csv or .md", value=str(table))
+    for table in tables:
+        if table.suffix not in {".csv", ".md"}:
+            raise InputError("takes a file that ends in .csv or .md", where="--table", value=str(table))
     chosen = [load_model(name) for name in _model_names(models)]
     asked = None if arms is None else _names(arms, "--arms")
     results = []
@@ -105,7 +113,7 @@ def run(
         _write_events(plan, chosen[0], asked, seed, stream, events)
     if out is not None:
         _write_summary(results, out)
-    if table is not None:
+    for table in tables:
         _write_table(plan, results, table)
     if figure is not None:
         _draw(plan, results, figure)
@@ -239,6 +247,48 @@ def _print_json(data: object) -> None:
     import msgspec
 
     click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
+
+
+# replay -----------------------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print every figure as JSON in place of the table.")
+def replay(as_json: bool) -> None:
+    """Replay the 114 published drifted runs from their integer outcomes, and compare what comes out with the print.
+
+    \b
+    Example:
+      invsim replay
+    """
+    from invsim.report.replay import replay as replayed
+
+    rows = [
+        {
+            "model": each.model,
+            "arm": each.arm,
+            "metric": each.metric,
+            "replayed": each.value,
+            "of": each.of,
+            "published": each.published.value,
+            "published_count": each.published.count,
+            "where": each.published.where,
+            "agrees": each.agrees,
+        }
+        for each in replayed()
+    ]
+    if as_json:
+        _print_json(rows)
+        return
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    summary = []
+    for metric in metrics:
+        mine = [row for row in rows if row["metric"] == metric]
+        summary.append({"metric": metric, "figures": len(mine), "agree": sum(bool(row["agrees"]) for row in mine)})
+    _print_rows([*summary, {"metric": "all", "figures": len(rows), "agree": sum(bool(row["agrees"]) for row in rows)}])
+    for row in rows:
+        if not row["agrees"]:
+            click.echo(f"differs: {row}")
 
 
 # scenario ---------------------------------------------------------------------------------------------------------

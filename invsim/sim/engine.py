@@ -60,6 +60,7 @@ class _Stream:
         self._episode = 0
         self._evicted = self._restamped = 0
         self._drifted = 0
+        self._unsquared = False
 
     def run(self) -> None:
         """Play the stream to its end."""
@@ -105,7 +106,7 @@ class _Stream:
             if log is not None:
                 log.append(self._attempted(1, action, request, response))
             step = receive(response)
-            if step is not None:
+            if step is not None or self._unsquared:
                 self._account(step)
             attempts = 1
             if not response.ok:
@@ -126,7 +127,7 @@ class _Stream:
                     if log is not None:
                         log.append(self._attempted(attempts, action, request, response))
                     step = receive(response)
-                    if step is not None:
+                    if step is not None or self._unsquared:
                         self._account(step)
                     if response.ok and slot is not None:
                         self._commit(slot, told)
@@ -170,7 +171,15 @@ class _Stream:
 
     # What a message did, and whether it was right -----------------------------------------------------------------
 
-    def _account(self, step: Step) -> None:
+    def _account(self, step: Step | None) -> None:
+        """Count what a response did to the store, and check the store against the server."""
+        if step is not None:
+            self._count(step)
+        self._unsquared = False
+        for entry in self.agent.memory:
+            self._check_version(entry)
+
+    def _count(self, step: Step) -> None:
         self._evicted += len(step.evicted)
         self._restamped += sum(map(len, step.restamps))
         self.restamp_operations += len(step.restamps)
@@ -181,8 +190,6 @@ class _Stream:
             for at in range(self._drifted):
                 if self.alerts[at] < 0 and self.plan.drift[at].subject == subject:
                     self.alerts[at] = self._episode
-        for entry in step.memory:
-            self._check_version(entry)
         if self.log is not None:
             tick, episode = self._tick, self._episode
             self.log += [events.Noticed(tick, episode, subject) for subject in step.alerts]
@@ -210,6 +217,7 @@ class _Stream:
         report = play(self.server, event.operation)
         world = self.server.world
         self._drifted += 1
+        self._unsquared = True
         reloaded = report.diff.table if isinstance(report, ReloadReport) else None
         for entry in self.agent.memory:
             newly = self._wrong_by_row(entry, world) and not self._wrong_by_row(entry, before)

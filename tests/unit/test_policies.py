@@ -134,7 +134,7 @@ class AtMost:
     shape: Shape = Shape.REWRITE
     table: None = None
 
-    def check(self, fields: Parameters, tables: Mapping[str, Table]) -> Violation | None:  # noqa: ARG002
+    def check(self, fields: Parameters, tables: Mapping[str, Table]) -> Violation | None:
         amount = fields.get("amount")
         return Violation("too much", None) if isinstance(amount, float) and amount > self.limit else None
 

@@ -31,7 +31,7 @@ def test_the_fingerprint_of_acme_is_pinned() -> None:
 
 
 @given(rule_sets, st.randoms(use_true_random=False))
-def test_the_fingerprint_does_not_depend_on_the_order(rules: list, random) -> None:  # noqa: ANN001
+def test_the_fingerprint_does_not_depend_on_the_order(rules: list, random) -> None:
     shuffled = random.sample(rules, len(rules))
     assert fingerprint(shuffled) == fingerprint(rules)
     assert len(fingerprint(rules)) == 12
