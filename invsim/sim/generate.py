@@ -18,7 +18,7 @@ _CODES = ("SUMMERSALE25", "WINTERLAUNCH26", "SPRINGBOOST26", "AUTUMNCORE26", "UN
 _CREDIT = ("acme_pm_visa_credit", "acme_pm_mastercard_credit")
 
 
-def random_scenario(seed: int, *, episodes: int = 36, events: int = 6) -> Scenario:
+def random_scenario(seed: int, *, episodes: int = 36, events: int = 6, between: bool = False) -> Scenario:
     """Return a scenario on the Acme domain.
 
     Parameters
@@ -29,6 +29,8 @@ def random_scenario(seed: int, *, episodes: int = 36, events: int = 6) -> Scenar
     events : int
         Drift events at the most: edits, removals and additions of rows, republications, and rules declared and
         withdrawn, between episodes or in the middle of one.
+    between : bool
+        Keep drift between episodes, as the engines that work on tables need it.
     """
     random = Random(seed)
     world = load_domain("acme").world()
@@ -45,7 +47,7 @@ def random_scenario(seed: int, *, episodes: int = 36, events: int = 6) -> Scenar
     drawn = set(manifest.stream.split())
     manifest.eligibility = EligibilityFile(constraint=tasks[sorted(drawn)[0]].constraint)
     manifest.windows = [WindowFile(name="first_half", constraint=manifest.eligibility.constraint, last=episodes // 2)]
-    manifest.drift = _Drift(random, episodes).events(random.randint(0, events))
+    manifest.drift = _Drift(random, episodes, between).events(random.randint(0, events))
     return Scenario(manifest, Source(manifest.name, ""))
 
 
@@ -66,8 +68,8 @@ def _tasks(random: Random, tables: dict[str, Rows]) -> dict[str, TaskFile]:
 class _Drift:
     """Draws operations that are possible in the state the earlier ones have led to."""
 
-    def __init__(self, random: Random, episodes: int) -> None:
-        self.random, self.episodes = random, episodes
+    def __init__(self, random: Random, episodes: int, between: bool) -> None:
+        self.random, self.episodes, self.between = random, episodes, between
         domain = load_domain("acme")
         self.rows: dict[str, dict[str, RowFile]] = {
             table.name: {key: dict(row) for key, row in table.rows.items()} for table in domain.tables
@@ -81,7 +83,7 @@ class _Drift:
     def _at(self, tick: int) -> DriftFile:
         event = self._operation()
         # An event between episodes is written as one; the others fall between an episode's attempts.
-        if tick % 10 >= 5:
+        if self.between or tick % 10 >= 5:
             event.after_episode = tick // 10
         else:
             event.at_tick = tick
