@@ -8,7 +8,7 @@ from typing import Protocol
 from invsim.client.arms import Arm, Message, ignore
 from invsim.client.memory import Entry, Memory, Slot, Step
 from invsim.world.server import ReloadReport, RuleChange
-from invsim.world.wire import Response, Suggestion
+from invsim.world.wire import Request, Response, Suggestion
 
 
 class Upstream(Protocol):
@@ -20,6 +20,11 @@ class Upstream(Protocol):
 
     def last_reload(self, table: str) -> ReloadReport | None:
         """Return what the last reload of a table reported."""
+
+
+def carries(request: Request, suggestion: Suggestion) -> bool:
+    """Return whether a request has every parameter that a suggestion asks for."""
+    return suggestion.parameters.items() <= request.fields.items()
 
 
 class Agent:
@@ -55,14 +60,15 @@ class Agent:
         self.memory = step.memory
         return step if step.evicted or step.restamps or step.alerts else None
 
-    def commit(self, slot: Slot, suggestions: Sequence[Suggestion]) -> Entry | None:
-        """Store what an episode that completed was told, and return the entry.
+    def commit(self, slot: Slot, suggestions: Sequence[Suggestion], request: Request) -> Entry | None:
+        """Store what an episode was told, now that ``request`` has completed it, and return the entry.
 
         Only a suggestion of the slot's own family is kept: the episode's key names a row of that family's table, and
-        says nothing of the row another suggestion came from. The latest of several counts.
+        says nothing of the row another suggestion came from. And only one that the request carried: that it passed
+        shows that the fix holds now, and not only when it was told. The latest of several counts.
         """
         for suggestion in reversed(suggestions):
-            if suggestion.type == slot.family:
+            if suggestion.type == slot.family and carries(request, suggestion):
                 self.memory, stored = self.arm.commit(self.memory, slot, suggestion)
                 return stored
         return None

@@ -105,8 +105,9 @@ def _restamp_rest(memory: Memory, message: Message, gone: tuple[Entry, ...]) -> 
     restamps = tuple(
         entries for table in message.stale if (entries := tuple(entry for entry in kept if table in entry.stamps))
     )
-    moved = {entry for entries in restamps for entry in entries}
-    kept = kept.mapped(lambda entry: entry.restamped(versions) if entry in moved else entry)
+    if restamps:
+        moved = {entry for entries in restamps for entry in entries}
+        kept = kept.mapped(lambda entry: entry.restamped(versions) if entry in moved else entry)
     return Step(kept, gone, restamps, _table_alerts(message))
 
 
@@ -244,8 +245,8 @@ class Arm:
 
     def commit(self, memory: Memory, slot: Slot, suggestion: Suggestion) -> tuple[Memory, Entry | None]:
         """Store a suggestion whose episode completed. Pure."""
-        entry = entry_from(slot, suggestion, memory.versions, vectors=self.vectors)
-        if entry is None or not self.stores:
+        entry = entry_from(slot, suggestion, memory.versions, vectors=self.vectors) if self.stores else None
+        if entry is None:
             return memory, None
         return memory.with_entry(entry, append=self.append), entry
 

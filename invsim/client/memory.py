@@ -7,7 +7,7 @@ and tested as a plain function.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -50,7 +50,8 @@ class Entry:
     def restamped(self, versions: Versions, tables: Iterable[str] | None = None) -> Entry:
         """Return the entry with its stamps brought to ``versions``, over other tables if ``tables`` is given."""
         names = self.stamps if tables is None else tables
-        return replace(self, stamps={name: versions[name] for name in names if name in versions})
+        stamps = {name: versions[name] for name in names if name in versions}
+        return Entry(self.slot, self.value, self.parameters, self.table, stamps)
 
 
 def entry_from(slot: Slot, suggestion: Suggestion, versions: Versions, *, vectors: bool) -> Entry | None:
@@ -61,8 +62,10 @@ def entry_from(slot: Slot, suggestion: Suggestion, versions: Versions, *, vector
     """
     if not suggestion.cacheable or suggestion.table is None:
         return None
-    names = [suggestion.table] if suggestion.tables is None or not vectors else [t for t, _ in suggestion.tables]
-    stamps = {name: versions[name] for name in names if name in versions}
+    if vectors and suggestion.tables is not None:
+        stamps = {name: versions[name] for name, _ in suggestion.tables if name in versions}
+    else:
+        stamps = {suggestion.table: versions[suggestion.table]} if suggestion.table in versions else {}
     return Entry(slot, suggestion.value, suggestion.parameters, suggestion.table, stamps)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import simpy
@@ -29,11 +29,26 @@ from invsim.world.tables import Row
 from invsim.world.wire import Parameters, Request, Response, Suggestion
 
 HALF_TICKS = 2
+
+# Looked up once: a member of an enumeration costs as much as a decision.
+IGNORE, APPLY, APPLY_STALE, SOLVE = Action
+NOTHING, VALID, CONFLICT, STALE = Injected
+
 Process = Generator[simpy.Event, None, None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
+class _Judged(NamedTuple):
+    """What an injected set is worth, and the newest request it makes that passes and that fails."""
+
+    injected: Injected
+    right: Request | None
+    wrong: Request | None
+
+
+NOTHING_INJECTED = _Judged(NOTHING, None, None)
+
+
+class _Origin(NamedTuple):
     """The state of the server in which an entry was stored: what the oracles judge it by."""
 
     row: Row | None
@@ -50,7 +65,7 @@ class _Stream:
         self.agent = Agent(arm, self.server)
         self.env = simpy.Environment()
         self.log: events.EventLog | None = None
-        self.rows = array("q")
+        self.rows: list[int] = []
         self.alerts = [-1] * len(plan.drift)
         self.origins: dict[tuple[Slot, str], _Origin] = {}
         self.restamp_operations = 0
@@ -92,7 +107,8 @@ class _Stream:
             self._evicted = self._restamped = 0
             slot = task.slot
             entries = agent.recall(slot) if slot is not None else ()
-            injected = _classify(task, entries, server.world) if entries else Injected.NOTHING
+            judged = _judge(task, entries, server.world) if entries else NOTHING_INJECTED
+            injected = judged.injected
             if log is not None:
                 log.append(self._started(task, injected, entries))
             situation = Situation(
@@ -100,8 +116,8 @@ class _Stream:
                 task.request, entries, None,
             )  # fmt: skip
             action = decide(situation, draws[PURPOSES * episode])
-            request = action if isinstance(action, Request) else self._first_request(task, action, situation)
-            block = len(agent.memory)
+            request = task.request if action is IGNORE else self._first_request(task, action, judged)
+            block = agent.memory.size
             response = handle(request)
             if log is not None:
                 log.append(self._attempted(1, action, request, response))
@@ -121,8 +137,8 @@ class _Stream:
                         patch.pop(suggestion.value, None)
                         patch[suggestion.value] = suggestion.parameters
                     action = decide(situation, draws[PURPOSES * episode + 1])
-                    request = action if isinstance(action, Request) else self._retry_request(task, action, patch)
-                    block += len(agent.memory)
+                    request = self._retry_request(task, action, patch)
+                    block += agent.memory.size
                     response = handle(request)
                     if log is not None:
                         log.append(self._attempted(attempts, action, request, response))
@@ -130,7 +146,7 @@ class _Stream:
                     if step is not None or self._unsquared:
                         self._account(step)
                     if response.ok and slot is not None:
-                        self._commit(slot, told)
+                        self._commit(slot, told, request)
                     if response.ok:
                         break
             put((
@@ -144,30 +160,32 @@ class _Stream:
 
     # Requests ---------------------------------------------------------------------------------------------------
 
-    def _first_request(self, task: Task, action: Action, situation: Situation) -> Request:
-        if action is Action.IGNORE:
-            return task.request
-        world = self.server.world
-        if action is Action.SOLVE:
-            return task.solved(world) or task.request
-        wanted = action is Action.APPLY
-        for entry in reversed(situation.entries):
-            request = task.with_fix(entry)
-            if world.respond(request).ok is wanted:
-                return request
-        kind = "valid" if wanted else "stale"
-        what = f"model {self.model.name!r} answered {action.name} in episode {situation.episode}"
-        raise PlannerError(f"{what}, where no {kind} fix is injected ({situation.injected.name})")
-
-    def _retry_request(self, task: Task, action: Action, patch: dict[str, Parameters]) -> Request:
-        if action is Action.APPLY and patch:
-            return task.with_patch(patch)
-        if action is Action.SOLVE or action is Action.APPLY:  # a plain-text error leaves working it out
+    def _first_request(self, task: Task, action: Action | Request, judged: _Judged) -> Request:
+        if action is SOLVE:
             return task.solved(self.server.world) or task.request
-        if action is Action.IGNORE:
+        request = judged.right if action is APPLY else judged.wrong if action is APPLY_STALE else action
+        if isinstance(request, Request):
+            return request
+        if not isinstance(action, Action):
+            raise self._unusable(action)
+        kind = "valid" if action is APPLY else "stale"
+        what = f"model {self.model.name!r} answered {action.name} in episode {self._episode}"
+        raise PlannerError(f"{what}, where no {kind} fix is injected ({judged.injected.name})")
+
+    def _retry_request(self, task: Task, action: Action | Request, patch: dict[str, Parameters]) -> Request:
+        if action is APPLY and patch:
+            return task.with_patch(patch)
+        if action is SOLVE or action is APPLY:  # a plain-text error leaves working it out
+            return task.solved(self.server.world) or task.request
+        if action is IGNORE:
             return task.request
-        what = f"model {self.model.name!r} answered {action!r} to an error in episode {self._episode}"
-        raise PlannerError(f"{what}; a retry applies the suggestion, solves, or ignores it")
+        if isinstance(action, Request):
+            return action
+        raise self._unusable(action)
+
+    def _unusable(self, action: object) -> PlannerError:
+        what = f"model {self.model.name!r} answered {action!r} in episode {self._episode}"
+        return PlannerError(f"{what}; an answer is an Action or a Request, and APPLY_STALE is for first tries")
 
     # What a message did, and whether it was right -----------------------------------------------------------------
 
@@ -197,8 +215,8 @@ class _Stream:
                 self.log.append(events.Evicted(tick, episode, events.names(step.evicted)))
             self.log += [events.Restamped(tick, episode, events.names(each)) for each in step.restamps]
 
-    def _commit(self, slot: Slot, told: list[Suggestion]) -> None:
-        entry = self.agent.commit(slot, told)
+    def _commit(self, slot: Slot, told: list[Suggestion], request: Request) -> None:
+        entry = self.agent.commit(slot, told, request)
         if entry is None:
             return
         world = self.server.world
@@ -293,11 +311,15 @@ class _Stream:
         )
 
 
-def _classify(task: Task, entries: tuple[Entry, ...], world: World) -> Injected:
-    works = [world.respond(task.with_fix(entry)).ok for entry in entries]
-    if all(works):
-        return Injected.VALID
-    return Injected.CONFLICT if any(works) else Injected.STALE
+def _judge(task: Task, entries: tuple[Entry, ...], world: World) -> _Judged:
+    right = wrong = None
+    for entry in entries:
+        request = task.with_fix(entry)
+        if world.respond(request).ok:
+            right = request
+        else:
+            wrong = request
+    return _Judged(VALID if wrong is None else STALE if right is None else CONFLICT, right, wrong)
 
 
 def simulate_block(plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, first: int, count: int) -> Block:
@@ -322,7 +344,7 @@ def simulate_block(plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, f
     for at in range(count):
         stream = _Stream(plan, arm, model, draws[at].tolist())
         stream.run()
-        rows += stream.rows
+        rows.extend(stream.rows)
         streams.append(stream.counts)
         alerts.append(stream.alerts)
     return Block(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from invsim.client.agent import carries
 from invsim.client.memory import Slot
 from invsim.errors import InvsimError
 from invsim.sim.plan import DriftEvent, Plan, Task
@@ -205,7 +206,7 @@ class _Tabulator:
         plan = self.plan
         worlds = _worlds(plan)
         pending = [(worlds[at][0], task) for at, task in enumerate(plan.episodes) if task.slot is not None]
-        # A fix may be told in one episode and, being stale there, bring out another in a later one: go on until none is.
+        # A fix that is told in one episode can, once stale, bring out another: go on until nothing new is told.
         known = -1
         while known != sum(map(len, self.values)):
             known = sum(map(len, self.values))
@@ -243,18 +244,19 @@ class _Tabulator:
         for attempt in range(2, MAX_ATTEMPTS + 1):
             told += response.suggestions
             heard.update(suggestion.type for suggestion in response.suggestions)
-            response = world.evaluate(_retry(world, task, told) if attempt >= complies else task.request)
+            request = _retry(world, task, told) if attempt >= complies else task.request
+            response = world.evaluate(request)
             if response.ok:
-                return Recovery(attempt, True, self._stored(slot, told), frozenset(heard))
+                return Recovery(attempt, True, self._stored(slot, told, request), frozenset(heard))
         heard.update(suggestion.type for suggestion in response.suggestions)
         return Recovery(MAX_ATTEMPTS, False, -1, frozenset(heard))
 
-    def _stored(self, slot: int, told: Sequence[Suggestion]) -> int:
-        """Number of the last suggestion of the slot's own family that may be kept; -1 if there is none."""
+    def _stored(self, slot: int, told: Sequence[Suggestion], request: Request) -> int:
+        """Return the number of the last suggestion of the slot's own family that may be kept; -1 if there is none."""
         if slot < 0:
             return -1
         family = next(key.family for key, at in self.index.items() if at == slot)
-        mine = [suggestion for suggestion in told if suggestion.type == family]
+        mine = [each for each in told if each.type == family and carries(request, each)]
         if not mine or not mine[-1].cacheable or mine[-1].table is None:
             return -1
         value = mine[-1].value

@@ -12,6 +12,10 @@ from invsim.world.wire import Request, Shape
 MAX_RETRIES = 4
 """An episode has at most five attempts in all."""
 
+# Looked up once: a member of an enumeration costs as much as a decision.
+IGNORE, APPLY, APPLY_STALE, SOLVE = Action
+NOTHING, VALID, CONFLICT, STALE = Injected
+
 
 def _probability(value: float, name: str, where: str = "") -> float:
     if not 0.0 <= value <= 1.0:
@@ -147,18 +151,17 @@ class ProbabilisticModel(ComplianceModel):
         rates = self.behaviour(situation.constraint, situation.shape)
         if situation.attempt > 1:
             law = rates.retry_injected if situation.injected else rates.retry
-            return Action.APPLY if u < law.cumulative[situation.attempt - 2] else Action.IGNORE
-        match situation.injected:
-            case Injected.VALID:
-                return Action.APPLY if u < rates.p_apply else Action.IGNORE
-            case Injected.CONFLICT:
-                return Action.APPLY if u < rates.p_fresh else Action.APPLY_STALE
-            case Injected.NOTHING:
-                return Action.SOLVE if u < self._unaided(rates, situation) else Action.IGNORE
-            case _:
-                if u < (1.0 - rates.p_stale) * self._unaided(rates, situation):
-                    return Action.SOLVE
-                return Action.APPLY_STALE if u >= 1.0 - rates.p_stale else Action.IGNORE
+            return APPLY if u < law.cumulative[situation.attempt - 2] else IGNORE
+        injected = situation.injected
+        if injected is NOTHING:
+            return SOLVE if u < self._unaided(rates, situation) else IGNORE
+        if injected is VALID:
+            return APPLY if u < rates.p_apply else IGNORE
+        if injected is CONFLICT:
+            return APPLY if u < rates.p_fresh else APPLY_STALE
+        if u < (1.0 - rates.p_stale) * self._unaided(rates, situation):
+            return SOLVE
+        return APPLY_STALE if u >= 1.0 - rates.p_stale else IGNORE
 
     @staticmethod
     def _unaided(rates: Behaviour, situation: Situation) -> float:
