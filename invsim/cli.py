@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from invsim import __version__
-from invsim.errors import InputError, InvsimError
+from invsim.errors import InputError, InvsimError, one_line
 
 if TYPE_CHECKING:
     from invsim.client.planners import ProbabilisticModel
@@ -99,6 +99,8 @@ def run(
     for table in tables:
         if table.suffix not in {".csv", ".md"}:
             raise InputError("takes a file that ends in .csv or .md", where="--table", value=str(table))
+    if figure is not None and not figure.name:
+        raise InputError("takes the name of a file without its ending", where="--figure", value=str(figure))
     chosen = [load_model(name) for name in _model_names(models)]
     asked = None if arms is None else _names(arms, "--arms")
     results = []
@@ -227,6 +229,7 @@ def _print_results(plan: Plan, results: Sequence[RunResult], *, as_json: bool, m
         _print_json([each.to_dict() for each in results] if multiple else results[0].to_dict())
         return
     from rich.console import Console
+    from rich.markup import escape
 
     from invsim.report.tables import for_terminal
 
@@ -234,9 +237,10 @@ def _print_results(plan: Plan, results: Sequence[RunResult], *, as_json: bool, m
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
+    console.print(escape(plan.title or plan.name))
     console.print(
-        f"{plan.title or plan.name}\n{first.replications:,} streams per arm, seed {first.seed}, engine {first.engine}, "
-        f"wire level {first.level}; simulated ±Monte Carlo standard error"
+        f"{first.replications:,} streams per arm, seed {first.seed}, engine {first.engine}, wire level {first.level}; "
+        "simulated ±Monte Carlo standard error"
     )
     for result in results:
         console.print()
@@ -467,13 +471,14 @@ def arm_list(as_json: bool) -> None:
 
 def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in rows[0]:
         table.add_column(name, justify="right" if isinstance(rows[0][name], int) else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
+        table.add_row(*(escape(str(value)) for value in row.values()))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
@@ -489,6 +494,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = cli.main(args=None if arguments is None else list(arguments), prog_name="invsim", standalone_mode=False)
     except click.exceptions.Abort:
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return USAGE_ERROR
     except click.ClickException as error:
         return _fail(error.format_message(), USAGE_ERROR)
     except InvsimError as error:
@@ -511,5 +519,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    click.echo(f"invsim: {' '.join(message.split())}", err=True)
+    click.echo(f"invsim: {one_line(' '.join(message.split()))}", err=True)
     return code

@@ -6,8 +6,16 @@ import difflib
 from collections.abc import Iterable
 
 
+def one_line(text: str) -> str:
+    """Return text with everything that would break a line, or not show, written as an escape."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 class InvsimError(Exception):
     """Base of every error that is the caller's to mend; its text is one line, fit to be printed alone."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class UnknownNameError(InvsimError):

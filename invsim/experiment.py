@@ -110,7 +110,7 @@ def run(
         raise InputError("replications must be 1 or more", value=replications)
     if seed < 0:
         raise InputError("seed must be 0 or more", value=seed)
-    chosen = tuple(plan.arms if arms is None else arms)
+    chosen = tuple(dict.fromkeys(plan.arms if arms is None else arms))
     costs = costs or TokenCosts(conflict=model.conflict_cost)
     summaries = {arm.name: Summary(layout(plan, model, arm, costs)) for arm in chosen}
     for baseline, arm, block in _blocks(plan, model, chosen, replications, seed, chunk):

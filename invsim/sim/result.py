@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,8 +82,9 @@ def write_block(plan: Plan, block: Block, *, model: str, arm: str, folder: Path)
 
 
 def _slug(name: str) -> str:
-    """Return a name fit for a file: what a model file calls itself is never a path."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", name)
+    """Return a name fit for a file: what a model calls itself is never a path, and no two share one."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def episode_frame(plan: Plan, block: Block, *, model: str, arm: str) -> pl.DataFrame:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from importlib import resources
 from pathlib import Path
 from typing import TypeAlias
@@ -12,7 +14,7 @@ import msgspec
 
 from invsim.errors import InputError, UnknownNameError
 from invsim.located import Source, decode
-from invsim.world.policies import Condition, Lookup, Member, Multiple, Policy
+from invsim.world.policies import Condition, Lookup, Member, Multiple, Policy, require_columns
 from invsim.world.rules import Rule
 from invsim.world.server import World
 from invsim.world.tables import Scalar, Table
@@ -47,15 +49,15 @@ class Domain:
         names = {table.name: table for table in self.tables}
         for at, rule in enumerate(self.rules):
             for end in rule.edge:
-                _known(end, names, self.source.where(f"rules[{at}]"))
+                _known(end, names, self.source.where("rules", at))
         for at, policy in enumerate(self.policies):
-            where = self.source.where(f"policies[{at}]")
+            where = self.source.where("policies", at)
             if policy.table is not None:
                 _known(policy.table, names, where)
             if isinstance(policy, Member):
                 _known(policy.registry, names, where)
-            if isinstance(policy, Lookup | Member):
-                _has_column(names[policy.table], policy.column, where)
+            if policy.table is not None:
+                require_columns([policy], names[policy.table], where=where)
             for condition in policy.when if isinstance(policy, Lookup) else ():
                 _known(condition.table, names, where)
 
@@ -74,12 +76,6 @@ class Domain:
 def _known(table: str, tables: Iterable[str], where: str) -> None:
     if table not in tables:
         raise UnknownNameError("table", table, tables, where=where)
-
-
-def _has_column(table: Table, column: str, where: str) -> None:
-    for key, row in table.rows.items():
-        if column not in row:
-            raise InputError(f"row {key!r} of table {table.name!r} lacks the column {column!r}", where=where)
 
 
 # The file format -------------------------------------------------------------------------------------------------
@@ -204,6 +200,12 @@ def load_domain(name: str, *, beside: Path | None = None, where: str = "") -> Do
 def parse_domain(source: Source) -> Domain:
     """Build a domain from the text of its file."""
     file = decode(source, _DomainFile)
+    for at, policy in enumerate(file.policies):
+        if isinstance(policy, _MultipleFile) and not _positive(policy.unit):
+            where = source.where("policies", at, "unit")
+            raise InputError(
+                'unit must be a positive number written as text, such as "0.01"', where=where, value=policy.unit
+            )
     tables: Mapping[str, _TableFile] = file.tables
     return Domain(
         name=file.name,
@@ -213,3 +215,10 @@ def parse_domain(source: Source) -> Domain:
         policies=tuple(policy.build() for policy in file.policies),
         source=source,
     )
+
+
+def _positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf and Decimal(text).is_finite()
+    except (ValueError, InvalidOperation):
+        return False

@@ -6,11 +6,12 @@ A policy is data where one of the three kinds below fits, and a small class wher
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Protocol
 
+from invsim.errors import InputError
 from invsim.world.tables import Table
 from invsim.world.wire import Parameters, Shape, Value
 
@@ -43,6 +44,22 @@ class Policy(Protocol):
 
     def check(self, fields: Parameters, tables: Mapping[str, Table]) -> Violation | None:
         """Return the violation, or None when the request passes."""
+
+
+def require_columns(policies: Iterable[Policy], table: Table, *, where: str = "") -> None:
+    """Check that every row of a table has the columns its policies read from it.
+
+    Raises
+    ------
+    InputError
+        Names the row, the table and the column.
+    """
+    for policy in policies:
+        if isinstance(policy, Lookup | Member) and policy.table == table.name:
+            for key, row in table.rows.items():
+                if policy.column not in row:
+                    what = f"row {key!r} of table {table.name!r} lacks the column {policy.column!r}"
+                    raise InputError(f"{what}, which {policy.type} reads", where=where)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -37,11 +38,11 @@ class RetryLaw:
     cumulative: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        steps = (0.0, *self.cumulative)
-        if any(later < earlier - 1e-12 for earlier, later in zip(steps, self.cumulative, strict=False)):
-            raise InputError("a retry law must be non-decreasing", value=self.cumulative)
-        if not self.cumulative or self.cumulative[-1] > 1.0:
-            raise InputError("a retry law holds cumulative probabilities", value=self.cumulative)
+        steps = (0.0, *self.cumulative, 1.0)
+        rising = all(earlier <= later for earlier, later in itertools.pairwise(steps))
+        if len(self.cumulative) != MAX_RETRIES or not rising:
+            what = f"a retry law is {MAX_RETRIES} cumulative probabilities that do not fall"
+            raise InputError(what, value=self.cumulative)
 
     @classmethod
     def geometric(cls, q: float, *, where: str = "") -> RetryLaw:
@@ -60,8 +61,7 @@ class RetryLaw:
             sums.append(total)
         if total > 1.0 + 1e-9:
             raise InputError("the terms of pmf sum to more than 1", where=where, value=list(pmf))
-        if total > 1.0 - 1e-9:  # rounding must not turn certainty into a chance of exhaustion
-            sums = [1.0 if each > 1.0 - 1e-9 else each for each in sums]
+        sums = [1.0 if each > 1.0 - 1e-9 else each for each in sums]  # rounding is no chance of exhaustion
         return cls(tuple(sums))
 
     @property
