@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from invsim.errors import InputError
@@ -183,6 +183,23 @@ def test_what_only_looks_like_a_line_of_toml_misleads_nobody(text: str) -> None:
     assert fault(text).startswith(f"m.toml, line {line}, limits.low: ")
 
 
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ('arms = [\n"A1",\n2,\n]\nname = "x"', "m.toml, line 1, arms[1]: "),
+        ('arms = [\n"A1",\n]\nname = 3\nstream = """\n\n\n\n"""', "m.toml, line 4, name: "),
+        (
+            'name = "x"\n[tasks.a]\nname = "a"\n[tasks.b]\n[tasks.c]\nname = "c"',
+            "m.toml, line 4, tasks.b: Object missing",
+        ),
+        ('name = "x"\n[tasks."a.b"]\nname = 3', 'm.toml, line 3, tasks."a.b".name: '),
+    ],
+    ids=["inside a statement", "beside long ones", "a table that lacks a field", "a quoted key"],
+)
+def test_the_line_is_where_the_statement_begins(text: str, start: str) -> None:
+    assert fault(text).startswith(start)
+
+
 def test_convert_locates_what_was_parsed_elsewhere() -> None:
     with pytest.raises(InputError, match=r"^m\.toml, line 7, limits\.low: Expected float"):
         convert(Source("m.toml", TEXT), {"name": "x", "limits": {"low": "y"}}, Manifest)
@@ -259,13 +276,13 @@ def test_arbitrary_text_raises_nothing_but_an_input_error(text: str) -> None:
     assert in_one_line(complaint(text))
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(st.lists(SNIPPETS, max_size=25).map("".join))
 def test_broken_toml_raises_nothing_but_an_input_error(text: str) -> None:
     assert in_one_line(complaint(text))
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_any_parsed_content_raises_nothing_but_an_input_error(data: dict) -> None:
     with contextlib.suppress(InputError):
