@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -96,12 +97,8 @@ def run(
     from invsim.experiment import run as simulate
 
     plan = _plan(scenario, level)
-    for table in tables:
-        if table.suffix not in {".csv", ".md"}:
-            raise InputError("takes a file that ends in .csv or .md", where="--table", value=str(table))
-    if figure is not None and not figure.name:
-        raise InputError("takes the name of a file without its ending", where="--figure", value=str(figure))
     chosen = [load_model(name) for name in _model_names(models)]
+    _check_outputs(chosen, as_json, out, tables, figure, events, stream)
     asked = None if arms is None else _names(arms, "--arms")
     results = []
     for model in chosen:
@@ -115,6 +112,7 @@ def run(
         _write_events(plan, chosen[0], asked, seed, stream, events)
     if out is not None:
         _write_summary(results, out)
+        (out / "run.json").write_bytes(_json([each.to_dict() for each in results]))
     for table in tables:
         _write_table(plan, results, table)
     if figure is not None:
@@ -129,6 +127,51 @@ def _plan(scenario: str, level: str | None) -> Plan:
 
     chosen = None if level is None else Level.parse(level, where="--level")
     return compile_plan(load_scenario(scenario), level=chosen)
+
+
+def _check_outputs(
+    models: Sequence[ProbabilisticModel],
+    as_json: bool,
+    out: Path | None,
+    tables: Sequence[Path],
+    figure: Path | None,
+    events: Path | None,
+    stream: int,
+) -> None:
+    """Refuse what could not be written before anything is simulated, and make the folders that are missing."""
+    names = [model.name for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError("two models have one name, so their results could not be told apart", value=name)
+    for table in tables:
+        if table.suffix not in {".csv", ".md"}:
+            raise InputError("takes a file that ends in .csv or .md", where="--table", value=str(table))
+        _check_file(table, "--table")
+    if figure is not None:
+        if not figure.name:
+            raise InputError("takes the name of a file without its ending", where="--figure", value=str(figure))
+        _check_file(figure.with_name(f"{figure.name}.svg"), "--figure")
+    if stream < 0:
+        raise InputError("must be 0 or more", where="--stream", value=stream)
+    if events is not None:
+        if len(models) > 1:
+            raise InputError(
+                "plays one model's stream; name one with --model", where="--events", value=", ".join(names)
+            )
+        if str(events) != "-":
+            _check_file(events, "--events")
+        elif as_json:
+            raise InputError("the event log and --json cannot both go to standard output", where="--events")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            raise InputError("is not empty; results go to a folder of their own", where="--out", value=str(out))
+
+
+def _check_file(path: Path, option: str) -> None:
+    if path.is_dir():
+        raise InputError("is a folder, not a file", where=option, value=str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _names(text: str, option: str) -> list[str]:
@@ -149,8 +192,8 @@ def _arms(plan: Plan, model: ProbabilisticModel, asked: Sequence[str] | None) ->
 
     if asked is not None:
         return [get_arm(name, where="--arms") for name in asked]
-    published = model.published_arms if plan.name == "payments" else ()
-    return [arm for arm in plan.arms if not published or arm.name in published]
+    published = [arm for arm in plan.arms if arm.name in model.published_arms] if plan.name == "payments" else []
+    return published or list(plan.arms)
 
 
 @contextmanager
@@ -184,8 +227,6 @@ def _write_events(
     from invsim.sim.engine import rerun
     from invsim.sim.events import to_lines
 
-    if stream < 0:
-        raise InputError("must be 0 or more", where="--stream", value=stream)
     arms = _arms(plan, model, asked)
     logs = [(arm.name, rerun(plan, arm=arm, model=model, seed=seed, stream=stream)) for arm in arms]
     with click.open_file(str(path), "wb") as file:
@@ -247,10 +288,14 @@ def _print_results(plan: Plan, results: Sequence[RunResult], *, as_json: bool, m
         console.print(for_terminal(result, f"{result.scenario}, {result.model}"))
 
 
-def _print_json(data: object) -> None:
+def _json(data: object) -> bytes:
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
+    return msgspec.json.format(msgspec.json.encode(data), indent=2)
+
+
+def _print_json(data: object) -> None:
+    click.echo(_json(data))
 
 
 # replay -----------------------------------------------------------------------------------------------------------
@@ -490,6 +535,9 @@ def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, or 2 with one line on stderr for a caller's mistake."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign still gets its line
     try:
         code = cli.main(args=None if arguments is None else list(arguments), prog_name="invsim", standalone_mode=False)
     except click.exceptions.Abort:
@@ -501,10 +549,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error.format_message(), USAGE_ERROR)
     except InvsimError as error:
         return _fail(str(error), USAGE_ERROR)
-    except BrokenPipeError:
-        # The reader has what it wanted; keep the interpreter from complaining when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as error:  # click's own way out when the reader of a pipe has gone
+        return error.code if isinstance(error.code, int) else INTERNAL_ERROR
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _fail(f"{place}{error.strerror or error}", USAGE_ERROR)

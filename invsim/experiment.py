@@ -104,12 +104,14 @@ def run(
     Raises
     ------
     InputError
-        For a replication count below 1 or a negative seed.
+        For a replication count or a chunk below 1, or a negative seed.
     """
     if replications < 1:
         raise InputError("replications must be 1 or more", value=replications)
     if seed < 0:
         raise InputError("seed must be 0 or more", value=seed)
+    if chunk < 1:
+        raise InputError("chunk must be 1 or more", value=chunk)
     chosen = tuple(dict.fromkeys(plan.arms if arms is None else arms))
     costs = costs or TokenCosts(conflict=model.conflict_cost)
     summaries = {arm.name: Summary(layout(plan, model, arm, costs)) for arm in chosen}

@@ -20,6 +20,9 @@ Step: TypeAlias = str | int
 LARGEST_LOCATED = 200_000
 """Characters; in longer texts the line is not looked for."""
 
+MOST_PROBES = 60
+"""Times that a text is parsed, at each step of the search, before the line is given up."""
+
 _STEP = re.compile(r"\.(?P<name>\w+)|\[(?P<index>\d+|\.\.\.)\]")
 _ANY = "..."
 
@@ -35,18 +38,29 @@ class Source:
     def read(cls, path: Path) -> Source:
         """Read a file; an unreadable one is an ``InputError`` that names it."""
         try:
-            return cls(str(path), path.read_text(encoding="utf-8"))
+            return cls(str(path), path.read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError as error:
             raise InputError(f"not UTF-8 text: {error.reason} at byte {error.start}", where=str(path)) from None
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise InputError(f"cannot be read: {reason}", where=str(path)) from None
 
-    def where(self, *steps: Step) -> str:
-        """Return "file, line n, field", say for the steps "drift", 1, "after_episode"."""
-        line = _line_of(self.text, steps)
+    def where(self, *steps: Step) -> Place:
+        """Return the place of a field, say of the steps "drift", 1, "after_episode"."""
+        return Place(self, steps)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A field of a source; "file, line n, field" as text. The line is looked for only when the text is asked for."""
+
+    source: Source
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        line = _line_of(self.source.text, self.steps)
         at = f", line {line}" if line else ""
-        return f"{self.name}{at}, {path_text(steps)}" if steps else f"{self.name}{at}"
+        return f"{self.source.name}{at}, {path_text(self.steps)}" if self.steps else f"{self.source.name}{at}"
 
 
 def path_text(steps: tuple[Step, ...]) -> str:
@@ -106,23 +120,35 @@ def _steps(path: str) -> tuple[Step, ...]:
 
 
 def _resolve(data: Any, kind: type[T], complaint: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Name the keys that msgspec leaves out: try each alone, until one draws the same complaint."""
+    """Name the keys that msgspec leaves out: halve each table until one key alone still draws the complaint."""
+
+    def complains(at: int, keys: list[str]) -> bool:
+        try:
+            msgspec.convert(_with_only(data, steps[:at], keys), kind, strict=True)
+        except msgspec.ValidationError as error:
+            return str(error) == complaint
+        return False
+
     for at, step in enumerate(steps):
         if step != _ANY:
             continue
         table = _value_at(data, steps[:at])
-        for key in table if isinstance(table, dict) else ():
-            alone = copy.deepcopy(data)
-            spot = _value_at(alone, steps[:at])
-            for other in [other for other in spot if other != key]:
-                del spot[other]
-            try:
-                msgspec.convert(alone, kind, strict=True)
-            except msgspec.ValidationError as error:
-                if str(error) == complaint:
-                    data, steps = alone, (*steps[:at], key, *steps[at + 1 :])
-                    break
+        keys = list(table) if isinstance(table, dict) else []
+        while len(keys) > 1:
+            half = keys[: len(keys) // 2]
+            keys = half if complains(at, half) else keys[len(half) :]
+        if keys:
+            data, steps = _with_only(data, steps[:at], keys), (*steps[:at], keys[0], *steps[at + 1 :])
     return steps
+
+
+def _with_only(data: Any, steps: tuple[Step, ...], keys: list[str]) -> Any:
+    """Return the data with the table at ``steps`` cut down to some keys; what lies beside the way there is shared."""
+    if not steps:
+        return {key: data[key] for key in keys}
+    changed = copy.copy(data)
+    changed[steps[0]] = _with_only(data[steps[0]], steps[1:], keys)
+    return changed
 
 
 _MISSING = object()
@@ -157,18 +183,19 @@ def _line_of(text: str, steps: tuple[Step, ...]) -> int | None:
     if not steps:
         return None
     low, high = 0, len(lines)  # parsable prefixes: the field is absent after ``low`` lines, present after ``high``
-    while high - low > 1:
+    for _ in range(MOST_PROBES):
+        if high - low <= 1:
+            return low + 1
         middle = (low + high) // 2
-        while middle > low and (present := _prefix_has(lines, middle, steps)) is None:
-            middle -= 1  # a prefix may end inside a statement
-        if middle == low:  # every prefix up to the middle ends inside the statement after ``low``, so look behind it
-            middle = (low + high) // 2 + 1
-            while middle < high and (present := _prefix_has(lines, middle, steps)) is None:
-                middle += 1
-            if middle == high:
+        candidates = [*range(middle, low, -1), *range(middle + 1, high)]  # a prefix may end inside a statement
+        for middle in candidates[:MOST_PROBES]:
+            present = _prefix_has(lines, middle, steps)
+            if present is not None:
+                low, high = (low, middle) if present else (middle, high)
                 break
-        low, high = (low, middle) if present else (middle, high)
-    return low + 1
+        else:
+            return low + 1 if len(candidates) <= MOST_PROBES else None
+    return None
 
 
 def _prefix_has(lines: list[str], count: int, steps: tuple[Step, ...]) -> bool | None:

@@ -72,7 +72,8 @@ class _Drift:
         self.random, self.episodes, self.between = random, episodes, between
         domain = load_domain("acme")
         self.rows: dict[str, dict[str, RowFile]] = {
-            table.name: {key: dict(row) for key, row in table.rows.items()} for table in domain.tables
+            table.name: {key: dict(row) for key, row in table.rows.items()}  # type: ignore[arg-type]
+            for table in domain.tables
         }
         self.rules = [RuleFile(*rule.triple) for rule in domain.rules]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -123,7 +124,11 @@ def load_scenario(name: str) -> Scenario:
         return parse_scenario(Source(f"{name}.toml", shipped_text(name)))
     if name.endswith(".toml"):
         path = Path(name)
-        return parse_scenario(Source.read(path), beside=path.parent)
+        scenario = parse_scenario(Source.read(path), beside=path.parent)
+        if scenario.name in SHIPPED:
+            what = "is the name of a shipped scenario, whose published figures would stand beside yours; choose another"
+            raise scenario.error(what, "name", value=scenario.name)
+        return scenario
     raise UnknownNameError("scenario", name, (*SHIPPED, "a .toml file"))
 
 
@@ -150,6 +155,9 @@ def parse_scenario(source: Source, *, beside: Path | None = None) -> Scenario:
     for name, task in manifest.tasks.items():
         if (task.family is None) != (task.key is None):
             raise scenario.error("a task has both family and key, or neither", "tasks", name)
+        for field, value in task.request.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise scenario.error("a request's numbers are finite", "tasks", name, "request", field, value=value)
     for at, drift in enumerate(manifest.drift):
         _check_drift(scenario, at, drift, episodes=len(names))
     _check_metrics(scenario, {task.constraint for task in manifest.tasks.values()}, episodes=len(names))
@@ -170,8 +178,10 @@ def _check_drift(scenario: Scenario, at: int, drift: DriftFile, *, episodes: int
     if drift.after_episode is not None and not 0 <= drift.after_episode < episodes:
         what = f"after_episode must be an episode of the stream, 0 to {episodes - 1}"
         raise scenario.error(what, *field, "after_episode", value=drift.after_episode)
-    if drift.at_tick is not None and drift.at_tick < 0:
-        raise scenario.error("at_tick must be 0 or more", *field, "at_tick", value=drift.at_tick)
+    end = scenario.manifest.episode_ticks * episodes
+    if drift.at_tick is not None and not 0 <= drift.at_tick < end:
+        what = f"at_tick must fall within the stream, 0 to {end - 1}"
+        raise scenario.error(what, *field, "at_tick", value=drift.at_tick)
     if (drift.snapshot is None) != (drift.reload is None):
         raise scenario.error("reload needs a snapshot, and only reload takes one", *field)
     if drift.snapshot is not None and drift.snapshot not in scenario.manifest.snapshots:

@@ -247,12 +247,12 @@ def test_the_same_command_gives_the_same_bytes(tmp_path: Path) -> None:
         done = subprocess.run([*SPAWN, *args.split()], cwd=folder, env=env, capture_output=True, check=True)
         assert done.stderr == b""
         written = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}
-        assert len(written) == 2 + 2 * 2 + 1
+        assert len(written) == 2 + 2 * 2 + 2
         outputs.append((done.stdout, written))
     assert outputs[0] == outputs[1]
 
 
-@pytest.mark.parametrize("args", ["", "--events - --json"])
+@pytest.mark.parametrize("args", ["", "--events -", "--json"])
 def test_a_reader_that_leaves_is_no_error(args: str) -> None:
     command = [*SPAWN, "run", "payments", "--replications", "2", *args.split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -17,6 +17,7 @@ from invsim.sim.result import PER_EPISODE, PER_STREAM, Block, episode_frame, str
 from invsim.sim.scenario import load_scenario, parse_scenario
 
 EPISODE_SCHEMA = {
+    "scenario": pl.String,
     "model": pl.String,
     "arm": pl.String,
     "stream": pl.Int64,
@@ -36,7 +37,7 @@ EPISODE_SCHEMA = {
     "injected_entries": pl.Int64,
 }
 STREAM_COLUMNS = [
-    "model", "arm", "stream", "attempts", "retries", "completed", "exhausted", "first_try", "evictions",
+    "scenario", "model", "arm", "stream", "attempts", "retries", "completed", "exhausted", "first_try", "evictions",
     "restamped_entries", "restamp_operations", "evicted_right_by_row", "evicted_right_by_table", "required_by_row",
     "required_by_table", "contract_failures",
 ]  # fmt: skip
@@ -137,7 +138,7 @@ def test_the_words_for_what_was_injected_by_hand() -> None:
 def test_there_is_one_row_a_stream_under_a_fixed_schema(scenario: str, drift: int, arm: str) -> None:
     frame = streams_of(scenario, arm)
     assert frame.columns == [*STREAM_COLUMNS, *(f"alert_{at}" for at in range(1, drift + 1))]
-    assert frame.dtypes == [pl.String, pl.String, *[pl.Int64] * (len(frame.columns) - 2)]
+    assert frame.dtypes == [*[pl.String] * 3, *[pl.Int64] * (len(frame.columns) - 3)]
     assert frame["stream"].to_list() == [7, 8, 9]
 
 
@@ -190,7 +191,7 @@ def test_a_run_writes_parts_that_agree_with_its_summary(tmp_path: Path, capsys: 
     capsys.readouterr()
     episodes, streams = pl.read_parquet(out / "episodes"), pl.read_parquet(out / "streams")
     summary = pl.read_parquet(out / "summary.parquet")
-    assert len(files(out)) == 2 * 2 * 2 * 2 + 1  # two kinds of parts, two models, two arms, two parts of up to 500
+    assert len(files(out)) == 2 * 2 * 2 * 2 + 2  # two kinds of parts, two models, two arms, two parts of up to 500
     assert all(name.endswith(".parquet") for name in files(out))
     assert dict(episodes.schema) == EPISODE_SCHEMA
     assert streams.columns == [*STREAM_COLUMNS, "alert_1", "alert_2"]
@@ -223,7 +224,7 @@ def model_file(path: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name", ["../../evil", "/etc/evil", "..", ".", "a/b\\c", "C:evil", "ünï cödé", "gpt-5.4-mini", "*?<>|"]
+    "name", ["../../evil", "/etc/evil", "..", ".", "a/b\\c", "C:evil", "ünï cödé", "gpt-5.4-maxi", "*?<>|"]
 )
 def test_no_name_of_a_model_leaves_the_folder(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = tmp_path / "one" / "two" / "three"
@@ -235,7 +236,7 @@ def test_no_name_of_a_model_leaves_the_folder(name: str, tmp_path: Path, capsys:
     assert main(args) == 0
     capsys.readouterr()
     new = [path for path in files(tmp_path) if path not in before]
-    assert [Path(path).parent.name for path in new] == ["episodes", "streams", "out"]
+    assert [Path(path).parent.name for path in new] == ["episodes", "out", "streams", "out"]
     assert all(path.startswith("one/two/three/out/") for path in new)
     assert pl.read_parquet(out / "episodes")["model"].unique().to_list() == [name]
 

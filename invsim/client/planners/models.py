@@ -80,7 +80,12 @@ def load_model(name: str) -> ProbabilisticModel:
     UnknownNameError, InputError
         A file's errors name its line and field.
     """
-    return parse_model(model_source(name))
+    source = model_source(name)
+    model = parse_model(source)
+    if name not in model_names() and model.name in model_names():
+        what = "is the name of a shipped model, whose published figures would stand beside yours; choose another"
+        raise InputError(what, where=source.where("name"), value=model.name)
+    return model
 
 
 def model_source(name: str) -> Source:
@@ -128,14 +133,15 @@ def _behaviour(file: _BehaviourFile, base: Behaviour, source: Source, field: tup
             pass
         case _Unaided(applied=int(applied), of=int(of), first=None, repeat=None):
             first = repeat = _rate(_Count(applied, of), source, (*field, "p_unaided"))
-        case _Unaided(applied=None, of=None) as split:
+        case _Unaided(applied=None, of=None) as split if split.first is not None or split.repeat is not None:
             first = rate(split.first, "p_unaided", first)
             repeat = rate(split.repeat, "p_unaided", repeat)
         case float() | int() as value:
             first = repeat = _rate(value, source, (*field, "p_unaided"))
         case other:
             where = source.where(*field, "p_unaided")
-            raise InputError("p_unaided is a rate, {applied, of}, or {first, repeat}", where=where, value=other)
+            shown = {name: each for name, each in msgspec.to_builtins(other).items() if each is not None}
+            raise InputError("p_unaided is a rate, {applied, of}, or {first, repeat}", where=where, value=shown)
     retry = _law(file.retry, source, (*field, "retry")) or base.retry
     injected = _law(file.retry_injected, source, (*field, "retry_injected"))
     if injected is None:

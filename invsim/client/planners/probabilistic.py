@@ -18,7 +18,7 @@ IGNORE, APPLY, APPLY_STALE, SOLVE = Action
 NOTHING, VALID, CONFLICT, STALE = Injected
 
 
-def _probability(value: float, name: str, where: str = "") -> float:
+def _probability(value: float, name: str, where: object = "") -> float:
     if not 0.0 <= value <= 1.0:
         raise InputError(f"{name} must be a probability from 0 to 1", where=where, value=value)
     return float(value)
@@ -45,13 +45,13 @@ class RetryLaw:
             raise InputError(what, value=self.cumulative)
 
     @classmethod
-    def geometric(cls, q: float, *, where: str = "") -> RetryLaw:
+    def geometric(cls, q: float, *, where: object = "") -> RetryLaw:
         """Each retry succeeds with probability q, independently: P(within k) = 1 - (1 - q)^k."""
         q = _probability(q, "q", where)
         return cls(tuple(1.0 - (1.0 - q) ** k for k in range(1, MAX_RETRIES + 1)))
 
     @classmethod
-    def explicit(cls, pmf: tuple[float, ...], *, where: str = "") -> RetryLaw:
+    def explicit(cls, pmf: tuple[float, ...], *, where: object = "") -> RetryLaw:
         """``pmf[k - 1]`` = P(exactly k retries); what is left of 1 is exhaustion."""
         if len(pmf) > MAX_RETRIES:
             raise InputError(f"pmf has at most {MAX_RETRIES} terms", where=where, value=list(pmf))
