@@ -192,7 +192,7 @@ def test_a_run_writes_parts_that_agree_with_its_summary(tmp_path: Path, capsys: 
     episodes, streams = pl.read_parquet(out / "episodes"), pl.read_parquet(out / "streams")
     summary = pl.read_parquet(out / "summary.parquet")
     assert len(files(out)) == 2 * 2 * 2 * 2 + 2  # two kinds of parts, two models, two arms, two parts of up to 500
-    assert all(name.endswith(".parquet") for name in files(out))
+    assert all(name.endswith((".parquet", "run.json")) for name in files(out))
     assert dict(episodes.schema) == EPISODE_SCHEMA
     assert streams.columns == [*STREAM_COLUMNS, "alert_1", "alert_2"]
     assert (len(episodes), len(streams)) == (2 * 2 * 501 * 36, 2 * 2 * 501)
