@@ -376,10 +376,7 @@ def scenario_list(as_json: bool) -> None:
         }
         for plan in plans
     ]
-    if as_json:
-        _print_json(rows)
-        return
-    _print_rows([{**row, "arms": " ".join(row["arms"])} for row in rows])  # type: ignore[arg-type]
+    _print_listing(rows, as_json=as_json)
 
 
 @scenario.command("show")
@@ -465,10 +462,7 @@ def model_list(as_json: bool) -> None:
 
     loaded = [load_model(name) for name in model_names()]
     rows = [{"name": each.name, "title": each.title} for each in loaded]
-    if as_json:
-        _print_json(rows)
-    else:
-        _print_rows(rows)
+    _print_listing(rows, as_json=as_json)
 
 
 @model.command("show")
@@ -508,6 +502,10 @@ def arm_list(as_json: bool) -> None:
 
     arms = [get_arm(name) for name in arm_names()]
     rows = [{"name": each.name, "level": each.level.name, "title": each.title} for each in arms]
+    _print_listing(rows, as_json=as_json)
+
+
+def _print_listing(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         _print_json(rows)
     else:
@@ -523,7 +521,8 @@ def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
     for name in rows[0]:
         table.add_column(name, justify="right" if isinstance(rows[0][name], int) else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(str(value)) for value in row.values()))
+        texts = (" ".join(value) if isinstance(value, list) else str(value) for value in row.values())
+        table.add_row(*map(escape, texts))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
