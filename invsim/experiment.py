@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from invsim.client.arms import A0, Arm
 from invsim.client.planners.base import ComplianceModel, Injected
-from invsim.errors import InputError
+from invsim.errors import InputError, UnknownNameError
 from invsim.sim.engine import simulate_block
 from invsim.sim.plan import Plan
 from invsim.sim.result import Block
@@ -41,7 +41,10 @@ class ArmResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """Estimates of one model on one scenario, with all that is needed to run it again."""
+    """Estimates of one model on one scenario, with all that is needed to run it again.
+
+    ``as_published`` tells that the scenario ran as its manifest has it, so that published figures compare.
+    """
 
     scenario: str
     model: str
@@ -50,6 +53,7 @@ class RunResult:
     level: str
     arms: tuple[ArmResult, ...]
     engine: str = "simpy"
+    as_published: bool = False
 
     def to_dict(self) -> dict[str, object]:
         """Return plain data: rates as 0..1, undefined as None."""
@@ -64,7 +68,10 @@ class RunResult:
         }
 
     def __getitem__(self, arm: str) -> ArmResult:
-        return next(each for each in self.arms if each.arm == arm)
+        for each in self.arms:
+            if each.arm == arm:
+                return each
+        raise UnknownNameError("arm of this run", arm, [each.arm for each in self.arms])
 
 
 Observer = Callable[[Arm, Block], None]
@@ -113,6 +120,9 @@ def run(
     if chunk < 1:
         raise InputError("chunk must be 1 or more", value=chunk)
     chosen = tuple(dict.fromkeys(plan.arms if arms is None else arms))
+    names = [arm.name for arm in chosen]
+    if len(set(names)) < len(names):
+        raise InputError("two arms have one name, so their results could not be told apart", value=names)
     costs = costs or TokenCosts(conflict=model.conflict_cost)
     summaries = {arm.name: Summary(layout(plan, model, arm, costs)) for arm in chosen}
     for baseline, arm, block in _blocks(plan, model, chosen, replications, seed, chunk):
@@ -122,7 +132,9 @@ def run(
     results = tuple(
         ArmResult(name, summary.metrics(), summary.first_try_by_class()) for name, summary in summaries.items()
     )
-    return RunResult(plan.name, model.name, seed, replications, plan.world.level.name, results)
+    return RunResult(
+        plan.name, model.name, seed, replications, plan.world.level.name, results, as_published=plan.as_written
+    )
 
 
 def _blocks(

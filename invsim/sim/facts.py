@@ -287,6 +287,13 @@ class _Tabulator:
                 if world.versions[table] != seen.versions[table]
             }
             moved = {table: moved[table] for table in world.versions if table in moved}
+        for number, parameters in enumerate(self.parameters[slot] if slot >= 0 else ()):
+            request = task.request.merged(parameters)
+            if not first[number].ok and world.heeds(
+                request, self.plan.domain.policies[0].type if task.slot is None else task.slot.family
+            ):
+                what = f"task {task.name!r} breaks other policies besides the one its fix is about"
+                raise NotTabularError(f"{what}; only --engine simpy can run that")
         return EpisodeFacts(
             constraint=plan.classes.index(task.constraint),
             slot=slot,

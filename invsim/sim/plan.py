@@ -131,6 +131,8 @@ class Plan:
     eligible : ndarray of bool, shape (episodes,)
         Episodes that the paper's compliance counts.
     windows : tuple of Window
+    as_written : bool
+        Whether it is served at the manifest's wire level.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Plan:
     class_index: npt.NDArray[np.int64]
     eligible: Mask
     windows: tuple[Window, ...]
+    as_written: bool = True
 
     @property
     def slots(self) -> int:
@@ -173,11 +176,13 @@ def compile_plan(scenario: Scenario, *, level: Level | None = None) -> Plan:
     """
     manifest, source = scenario.manifest, scenario.source
     domain = load_domain(manifest.domain, beside=scenario.beside, where=source.where("domain"))
-    level = Level.parse(manifest.wire, where=source.where("wire")) if level is None else level
+    written = Level.parse(manifest.wire, where=source.where("wire"))
+    level = written if level is None else level
     world = domain.world(level=level)
     tasks = {name: _task(scenario, domain, name, file) for name, file in manifest.tasks.items()}
     episodes = tuple(tasks[name] for name in manifest.stream.split())
     drift = _drift(scenario, world, len(episodes))
+    _check_tasks(scenario, domain, tasks, world, drift)
     classes = tuple(dict.fromkeys(task.constraint for task in episodes))
     eligible = _eligible(scenario, domain, episodes, drift)
     return Plan(
@@ -194,6 +199,7 @@ def compile_plan(scenario: Scenario, *, level: Level | None = None) -> Plan:
         class_index=np.array([classes.index(task.constraint) for task in episodes], dtype=np.int64),
         eligible=eligible,
         windows=_windows(scenario, episodes, eligible),
+        as_written=level is written,
     )
 
 
@@ -203,6 +209,26 @@ def _task(scenario: Scenario, domain: Domain, name: str, file: TaskFile) -> Task
         return Task(name, file.constraint, None, None, request)
     policy = domain.family(file.family, where=scenario.source.where("tasks", name, "family"))
     return Task(name, file.constraint, Slot(file.family, file.key), policy.shape, request)
+
+
+def _check_tasks(
+    scenario: Scenario, domain: Domain, tasks: Mapping[str, Task], world: World, drift: tuple[DriftEvent, ...]
+) -> None:
+    """Refuse a task whose key or family has nothing to do with its request: its fixes would be filed under nonsense."""
+    worlds = [world]
+    for event in drift:
+        worlds.append(after(worlds[-1], event.operation)[0])
+    for name, task in tasks.items():
+        if task.slot is None:
+            continue
+        field = getattr(domain.family(task.slot.family), "key", None)
+        named = None if field is None else str(task.request.fields.get(field))
+        if named is not None and named != task.slot.key:
+            what = f"key must be what the request's {field!r} names, {named!r}"
+            raise scenario.error(what, "tasks", name, "key", value=task.slot.key)
+        if all(each.heeds(task.request, task.slot.family) for each in worlds):
+            what = f"the request never breaks the policy of {task.slot.family}"
+            raise scenario.error(what, "tasks", name, "request")
 
 
 def _drift(scenario: Scenario, world: World, episodes: int) -> tuple[DriftEvent, ...]:
