@@ -42,7 +42,9 @@ def counts(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Flo
     try:
         hits, of = np.broadcast_arrays(hits, of)
     except ValueError as error:
-        raise InputError("successes and trials must have shapes that broadcast", value=(hits.shape, of.shape)) from error
+        raise InputError(
+            "successes and trials must have shapes that broadcast", value=(hits.shape, of.shape)
+        ) from error
     for name, each in (("successes", hits), ("trials", of)):
         if (each < 0).any():
             raise InputError(f"{name} must be 0 or more", value=float(each.min()))

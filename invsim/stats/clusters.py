@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from invsim.errors import InputError
-from invsim.stats.arrays import Floats, counts, finite, t_quantile, tail, z_quantile
+from invsim.stats.arrays import Floats, counts, finite, tail, z_quantile
 from invsim.stats.intervals import Interval, clopper_pearson, t_interval
 
 Variant: TypeAlias = Literal["CR1", "CR2", "CR3"]
@@ -27,7 +27,7 @@ Resampling: TypeAlias = Literal["t", "bca", "percentile"]
 PSEUDO = 0.1
 """Clusters added at either end by ``cluster_robust_rate``."""
 
-RARE_RESAMPLE = 1e-10
+NO_SPREAD = 1e-10
 """Share of the observed standard error below which a resample's own counts as none."""
 
 
@@ -54,7 +54,8 @@ def cluster_sums(values: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Floats, 
     if data.ndim != 1 or names.shape != data.shape:
         raise InputError("values and labels must be one-dimensional and as long", value=(data.shape, names.shape))
     kinds, at = np.unique(names, return_inverse=True)
-    return np.bincount(at, data, len(kinds)), np.bincount(at, minlength=len(kinds)).astype(np.float64)
+    totals, sizes = np.bincount(at, data, len(kinds)), np.bincount(at, minlength=len(kinds))
+    return totals.astype(np.float64), sizes.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +152,8 @@ def _freedom(m: Floats, n: Floats, weight: Floats) -> Floats:
     # Q = diag(w) (diag(m) - m m' / N), a diagonal less a matrix of rank one.
     trace = (weight * m * (1.0 - h)).sum(axis=-1)
     square = ((weight * m) ** 2 * (1.0 - 2.0 * h)).sum(axis=-1) + (weight * m * h).sum(axis=-1) ** 2
-    return trace**2 / np.where(square > 0, square, 1.0)
+    freedom: Floats = trace**2 / np.where(square > 0, square, 1.0)
+    return freedom
 
 
 def cluster_robust_mean(
@@ -318,8 +320,8 @@ def _studentised(
     spread = (y * y) @ weights - 2.0 * means * ((y * m) @ weights) + means**2 * ((m * m) @ weights)
     own = np.sqrt(np.maximum(spread, 0.0)) / np.where(below > 0, below, 1.0)
     away = means - value[..., None]
-    small = own <= RARE_RESAMPLE * se[..., None]
-    none = np.where(np.abs(away) <= RARE_RESAMPLE * se[..., None], 0.0, np.copysign(np.inf, away))
+    small = own <= NO_SPREAD * se[..., None]
+    none = np.where(np.abs(away) <= NO_SPREAD * se[..., None], 0.0, np.copysign(np.inf, away))
     t = np.where(small, none, away / np.where(small, 1.0, own))
     low, high = np.quantile(t, [out, 1.0 - out], axis=-1, method="inverted_cdf")
     flat = se == 0

@@ -1,0 +1,235 @@
+"""Partial pooling of rates over cells that are alike: models, shapes, tasks.
+
+Few trials a cell say little; the other cells say what rates are usual. A cell's rate is drawn from
+Beta(mu kappa, (1 - mu) kappa), its successes from the binomial, and mu and kappa are learnt from all cells. Nothing is
+plugged in: every answer is averaged over what mu and kappa can be. Gelman et al. (2013), Bayesian Data Analysis,
+section 5.3; Luettgau et al. (2025), arXiv 2505.05602, for the evaluation of language models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from invsim.errors import InputError
+from invsim.stats.arrays import Floats, counts, tail
+from invsim.stats.intervals import Interval
+
+MEANS, CORRELATIONS = 64, 32
+"""Grid points for mu and for rho = 1 / (1 + kappa)."""
+
+REFINEMENTS = 4
+NEGLIGIBLE = 1e-8
+"""Share of the highest weight below which a grid point counts as impossible."""
+
+NEWTON_STEPS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """The posterior of all cells, as a weighted grid over (mu, kappa) and a beta distribution at each of its points.
+
+    Parameters
+    ----------
+    successes, trials : ndarray, shape (...)
+        The cells.
+    mu, kappa, weights : ndarray, shape (points,)
+        Mean and concentration of the rates, and the posterior probability of both; it sums to 1.
+    """
+
+    successes: Floats
+    trials: Floats
+    mu: Floats
+    kappa: Floats
+    weights: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """Posterior mean of each cell's rate, shape (...)."""
+        prior = (self.mu * self.kappa)[:, None] + self.successes.ravel()
+        return np.asarray(self.weights @ (prior / (self.kappa[:, None] + self.trials.ravel()))).reshape(self._shape)
+
+    @property
+    def population_mean(self) -> float:
+        """Posterior mean of mu."""
+        return float(self.weights @ self.mu)
+
+    @property
+    def prior_trials(self) -> float:
+        """Posterior median of kappa: how many trials of its own outweigh what a cell learns from the others."""
+        order = np.argsort(self.kappa)
+        at = int(np.searchsorted(np.cumsum(self.weights[order]), 0.5))
+        return float(self.kappa[order][min(at, len(order) - 1)])
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.trials.shape
+
+    def interval(self, *, confidence: float = 0.95) -> Interval:
+        """Return the equal-tailed credible interval of each cell's rate, shape (...).
+
+        Its lower limit is 0 for a cell without any success, its upper limit 1 for one without any failure.
+        """
+        out = tail(confidence)
+        # Cells with equal counts have equal posteriors.
+        pairs, at = np.unique(
+            np.column_stack([self.successes.ravel(), self.trials.ravel()]), axis=0, return_inverse=True
+        )
+        x, n = pairs.T
+        a, b = (self.mu * self.kappa)[:, None] + x, ((1.0 - self.mu) * self.kappa)[:, None] + n - x
+        lo = np.where((x == 0) & (n > 0), 0.0, mixture_quantile(a, b, self.weights, out))
+        hi = np.where((x == n) & (n > 0), 1.0, mixture_quantile(a, b, self.weights, 1.0 - out))
+        return Interval(lo[at.ravel()].reshape(self._shape), hi[at.ravel()].reshape(self._shape))
+
+    def population_interval(self, *, confidence: float = 0.95) -> Interval:
+        """Return the equal-tailed credible interval of mu, the mean over cells like these.
+
+        With tasks or streams as cells this is an interval for a clustered rate, of the mean over clusters rather than
+        over episodes; the shortest there is if the clusters' rates have a beta distribution.
+        """
+        out = tail(confidence)
+        middles, at = np.unique(self.mu, return_inverse=True)
+        above = np.cumsum(np.bincount(at, self.weights, len(middles)))
+        # The grid is even on this scale, and a point stands for the interval around it.
+        scale = np.arcsin(np.sqrt(middles))
+        step = scale[1] - scale[0] if len(scale) > 1 else 0.0
+        edges = np.append(scale - step / 2.0, scale[-1] + step / 2.0)
+        found = np.interp([out, 1.0 - out], np.insert(above, 0, 0.0), np.clip(edges, 0.0, np.pi / 2.0))
+        lo, hi = np.sin(found) ** 2
+        return Interval(np.asarray(lo), np.asarray(hi))
+
+    def draws(self, size: int, *, seed: int) -> Floats:
+        """Return joint draws of the rates, to simulate with: one mu and kappa a draw, shared by all cells.
+
+        Parameters
+        ----------
+        size : int
+            1 or more.
+        seed : int
+            0 or more.
+
+        Returns
+        -------
+        ndarray, shape (size, ...)
+            In [0, 1].
+
+        Raises
+        ------
+        InputError
+        """
+        if size < 1:
+            raise InputError("size must be 1 or more", value=size)
+        rng = np.random.default_rng(seed)
+        at = rng.choice(len(self.weights), size=size, p=self.weights)
+        lead = (size,) + (1,) * len(self._shape)
+        mu, kappa = self.mu[at].reshape(lead), self.kappa[at].reshape(lead)
+        return rng.beta(mu * kappa + self.successes, (1.0 - mu) * kappa + self.trials - self.successes)
+
+
+def pool(successes: npt.ArrayLike, trials: npt.ArrayLike) -> Pooled:
+    """Learn how alike cells are, and return the posterior of each.
+
+    Prior: mu ~ Beta(1/2, 1/2), and rho = 1 / (1 + kappa), the correlation of two trials of one cell, uniform on
+    (0, 1). Likelihood of a cell: B(mu kappa + x, (1 - mu) kappa + n - x) / B(mu kappa, (1 - mu) kappa). The posterior
+    is taken on a grid, even in the prior's quantiles of mu and in sqrt(rho), that is laid anew around what the data
+    leave possible.
+
+    Parameters
+    ----------
+    successes, trials : array_like, shape (...)
+        Per cell, 0 <= x <= n; shapes that broadcast. All cells are pooled alike, so give cells that are alike before
+        their data are seen: one shape over models, say, and call once a shape. A cell without trials gets what a new
+        one would. A single cell, none with trials, or nothing but successes are in order: the priors are proper.
+
+    Returns
+    -------
+    Pooled
+
+    Raises
+    ------
+    InputError
+        For counts out of range, or no cell at all.
+    """
+    x, n = counts(successes, trials)
+    if not x.size:
+        raise InputError("there must be at least one cell", value=x.shape)
+    informative = n.ravel() > 0
+    hits, of = x.ravel()[informative], n.ravel()[informative]
+    u_box, v_box = (0.0, 1.0), (0.0, 1.0)
+    for left in reversed(range(REFINEMENTS)):
+        u, v = _midpoints(*u_box, MEANS), _midpoints(*v_box, CORRELATIONS)
+        mu, kappa = np.sin(np.pi / 2.0 * u) ** 2, 1.0 / v**2 - 1.0
+        # d rho = 2 v dv; the grid is even in u and v.
+        log = _log_likelihood(hits, of, mu[:, None], kappa[None, :]) + np.log(v)[None, :]
+        weights = np.exp(log - log.max())
+        if left:
+            u_box, v_box = _box(u, weights.max(axis=1), u_box), _box(v, weights.max(axis=0), v_box)
+    kept = weights > NEGLIGIBLE
+    mus, kappas = np.broadcast_arrays(mu[:, None], kappa[None, :])
+    return Pooled(x, n, mus[kept], kappas[kept], weights[kept] / weights[kept].sum())
+
+
+def _midpoints(lo: float, hi: float, number: int) -> Floats:
+    return lo + (hi - lo) * (np.arange(number) + 0.5) / number
+
+
+def _box(points: Floats, highest: Floats, box: tuple[float, float]) -> tuple[float, float]:
+    """Return the smallest box around the possible points that keeps one step on either side."""
+    step = points[1] - points[0]
+    possible = points[highest > NEGLIGIBLE]
+    return max(box[0], float(possible[0] - 1.5 * step)), min(box[1], float(possible[-1] + 1.5 * step))
+
+
+def _log_likelihood(hits: Floats, of: Floats, mu: Floats, kappa: Floats) -> Floats:
+    """Return the sum over cells of the log beta-binomial probability, without binomial coefficients."""
+    from scipy.special import betaln
+
+    a, b = mu * kappa, (1.0 - mu) * kappa
+    total = np.zeros(a.shape)
+    pairs, times = np.unique(np.column_stack([hits, of]), axis=0, return_counts=True)
+    base = betaln(a, b)
+    for (x, n), number in zip(pairs, times, strict=True):
+        total += number * (betaln(a + x, b + n - x) - base)
+    return total
+
+
+def mixture_quantile(a: Floats, b: Floats, weights: Floats, probability: float) -> Floats:
+    """Return where a mixture of beta distributions reaches a probability.
+
+    Newton's method inside a shrinking bracket.
+
+    Parameters
+    ----------
+    a, b : ndarray, shape (points, cells)
+        Positive.
+    weights : ndarray, shape (points,)
+        Summing to 1.
+    probability : float
+        In (0, 1).
+
+    Returns
+    -------
+    ndarray, shape (cells,)
+    """
+    from scipy.special import betainc, betaincinv, betaln
+
+    means = a / (a + b)
+    mean = weights @ means
+    spread = weights @ (means * (1.0 - means) / (a + b + 1.0) + (means - mean) ** 2)
+    alike = np.maximum(mean * (1.0 - mean) / np.maximum(spread, 1e-300) - 1.0, 1e-3)
+    at = np.clip(betaincinv(mean * alike, (1.0 - mean) * alike, probability), 1e-12, 1.0 - 1e-12)
+    lo, hi = np.zeros_like(at), np.ones_like(at)
+    scale = betaln(a, b)
+    for _ in range(NEWTON_STEPS):
+        off = weights @ betainc(a, b, at) - probability
+        lo, hi = np.where(off < 0, at, lo), np.where(off < 0, hi, at)
+        slope = weights @ np.exp((a - 1.0) * np.log(at) + (b - 1.0) * np.log1p(-at) - scale)
+        step = at - off / np.maximum(slope, 1e-300)
+        new = np.where((step > lo) & (step < hi), step, (lo + hi) / 2.0)
+        done = np.abs(new - at).max() < 1e-11
+        at = new
+        if done:
+            break
+    return np.asarray(at)
