@@ -115,7 +115,7 @@ def test_labels_of_any_kind_make_clusters() -> None:
     [
         (lambda: cluster_mean([1, 2], [3, -1]), "sizes must be 0 or more (got -1.0)"),
         (lambda: cluster_mean([1, 2], [3, 0]), "a cluster of size 0 must have total 0 (got 2.0)"),
-        (lambda: cluster_mean(1, 3), "totals and sizes must have a last axis of clusters (got ())"),
+        (lambda: cluster_mean(1, 3), "totals and sizes must have a last axis of clusters (got ((), ()))"),
         (lambda: cluster_mean([1, 2], [1, 2, 3]), "totals and sizes must have shapes that broadcast"),
         (lambda: cluster_mean([1, 2], [3, 3], variant="HC3"), "variant must be CR1, CR2 or CR3 (got 'HC3')"),
         (lambda: cluster_robust_rate([4, 2], [3, 3]), "successes must not exceed trials (got (4.0, 3.0))"),

@@ -1,5 +1,8 @@
 """Intervals against SciPy's own, against closed forms, and against what their definitions say by brute force."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -175,6 +178,24 @@ def test_ratios_without_a_denominator() -> None:
         assert interval(np.full(3, 6.0), np.full(3, 2.0)).pair() == pytest.approx((3.0, 3.0))
         with pytest.raises(InputError, match="n of 2 or more"):
             interval([1.0], [1.0])
+
+
+# Weight --------------------------------------------------------------------------------------------------------------
+
+
+def test_importing_the_estimators_loads_no_scipy_and_using_most_no_scipy_stats() -> None:
+    code = (
+        "import sys\n"
+        "from invsim.stats import clusters, compare, detection, intervals, pooling, sensitivity, sequential, variates\n"
+        "assert 'scipy' not in sys.modules\n"
+        "intervals.mean_t([1, 2]), intervals.wilson(1, 2), pooling.pool([1], [2]).interval()\n"
+        "clusters.cluster_robust_rate([1, 2], [3, 3])\n"
+        "clusters.cluster_bootstrap([1, 2], [3, 3], seed=1, method='bca')\n"
+        "compare.compare([1, 2], [3, 3]).p_value()\n"
+        "assert 'scipy.stats' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 # The interval itself -------------------------------------------------------------------------------------------------

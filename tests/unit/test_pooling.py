@@ -103,6 +103,8 @@ def test_nothing_known_is_the_prior() -> None:
         found.population_interval(confidence=0.9).pair(), scipy.stats.beta(0.5, 0.5).interval(0.9), atol=0.01
     )
     assert np.isfinite(found.interval().lo).all()
+    # rho is uniform, so that its median is one half and kappa's 1.
+    assert found.prior_trials == pytest.approx(1.0, rel=0.01)
 
 
 @pytest.mark.parametrize("cells", [1, 7])
