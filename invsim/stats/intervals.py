@@ -84,7 +84,7 @@ def jeffreys(successes: npt.ArrayLike, trials: npt.ArrayLike, *, confidence: flo
 
     [B^-1(a/2; x + 1/2, n - x + 1/2), B^-1(1 - a/2; ...)], except at x = 0 and x = n, where it is that of Clopper and
     Pearson: [0, 1 - (a/2)^(1/n)] and its mirror image. Brown, Cai and DasGupta (2001), Statistical Science 16, 101,
-    section 4.1.2.
+    section 4.1, without their change at x = 1 and n - 1.
 
     Parameters
     ----------

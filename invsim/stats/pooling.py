@@ -2,8 +2,8 @@
 
 Few trials a cell say little; the other cells say what rates are usual. A cell's rate is drawn from
 Beta(mu kappa, (1 - mu) kappa), its successes from the binomial, and mu and kappa are learnt from all cells. Nothing is
-plugged in, which would cover .86 for .90: every answer is averaged over what mu and kappa can be. Gelman et al. (2013), Bayesian Data Analysis,
-section 5.3; Luettgau et al. (2025), arXiv 2505.05602, for the evaluation of language models.
+plugged in, which would cover .86 for .90: every answer is averaged over what mu and kappa can be. Gelman et al.
+(2013), Bayesian Data Analysis, section 5.3; HiBayES, arXiv 2505.05602, for the evaluation of language models.
 """
 
 from __future__ import annotations
