@@ -43,25 +43,25 @@ def exact_coverage(interval: Callable[..., Interval], n: int, rates: np.ndarray)
 
 
 @pytest.mark.parametrize("interval", [jeffreys, wilson])
-def test_jeffreys_and_wilson_cover_95_on_average(interval) -> None:
+def test_jeffreys_and_wilson_cover_95_on_average(interval, ledger) -> None:
     """Exact; no false alarms. Jeffreys covers .956 on average (worst .937), Wilson .950 (worst .929)."""
     coverage = np.array([exact_coverage(interval, n, np.array(RATES)) for n in TRIALS])
-    assert 0.93 <= coverage.mean() <= 0.97
-    assert coverage.min() >= 0.92
+    ledger.coverage(f"{interval.__name__}, mean of 16 cells", coverage.mean(), low=0.93, high=0.97)
+    ledger.coverage(f"{interval.__name__}, worst of 16 cells", coverage.min(), low=0.92)
 
 
-def test_clopper_and_pearson_cover_95_everywhere() -> None:
+def test_clopper_and_pearson_cover_95_everywhere(ledger) -> None:
     """Exact; no false alarms. Over 999 rates it never covers less; on average .974 where the others do .95."""
     rates = np.arange(1, 1000) / 1000
-    for n in (1, 2, 3, *TRIALS):
-        assert exact_coverage(clopper_pearson, n, rates).min() >= 0.95 - 1e-12
+    worst = min(exact_coverage(clopper_pearson, n, rates).min() for n in (1, 2, 3, *TRIALS))
+    ledger.coverage("clopper_pearson, worst of 999 rates", worst, low=0.95 - 1e-12)
 
 
-def test_wald_is_caught() -> None:
+def test_wald_is_caught(ledger) -> None:
     """Negative control, exact. At n = 9 and a rate of .05 Wald covers .37, on average over the four rates .72."""
     coverage = exact_coverage(wald, 9, np.array(RATES))
-    assert coverage.mean() < 0.8
-    assert coverage.min() < 0.4
+    ledger.check("negative control: coverage of Wald at n = 9", coverage.mean(), high=0.8)
+    ledger.check("negative control: its worst", coverage.min(), high=0.4)
 
 
 # Clusters: simulated -------------------------------------------------------------------------------------------------
@@ -90,31 +90,27 @@ def coverages(
                 yield (clusters, each, rate), float(found.contains(rate).mean())
 
 
-def short(found: dict[tuple, float], least: float) -> dict[tuple, float]:
-    return {case: round(each, 4) for case, each in found.items() if each < least}
-
-
-def test_the_cluster_robust_rate_covers_93_with_ten_clusters_or_more() -> None:
+def test_the_cluster_robust_rate_covers_93_with_ten_clusters_or_more(ledger) -> None:
     """105 cells of 4,000 samples, error .0035 each. The lowest covers .947, so a false alarm has probability 10^-5.
 
     It covers .972 on average, and up to .995 where a rate of .05 meets ten clusters.
     """
     found = dict(coverages(cluster_robust_rate, sizes=SIZES, rates=(0.05, 0.15, 0.3, 0.5, 0.85), samples=4_000))
-    assert short(found, 0.93) == {}
-    assert np.mean(list(found.values())) > 0.95
+    ledger.coverage("cluster_robust_rate, worst of 105 cells", min(found.values()), low=0.93, error=0.0035)
+    ledger.coverage("cluster_robust_rate, mean of 105 cells", np.mean(list(found.values())), low=0.95)
 
 
-def test_the_cluster_robust_mean_covers_93_where_the_rate_is_not_extreme() -> None:
+def test_the_cluster_robust_mean_covers_93_where_the_rate_is_not_extreme(ledger) -> None:
     """42 cells of 20,000 samples, error .0017 each. The lowest covers .935, so a false alarm has probability .002.
 
     On average it covers .950. At rates of .15 it covers .90 to .94, at .05 from ten clusters .8: that is what the
     rate's own interval is for.
     """
     found = dict(coverages(cluster_robust_mean, sizes=SIZES, rates=(0.3, 0.5), samples=20_000))
-    assert short(found, 0.93) == {}
+    ledger.coverage("cluster_robust_mean, worst of 42 cells", min(found.values()), low=0.93, error=0.0017)
 
 
-def test_the_studentised_bootstrap_covers_93_where_clusters_are_alike() -> None:
+def test_the_studentised_bootstrap_covers_93_where_clusters_are_alike(ledger) -> None:
     """12 cells of 2,000 samples, error .005 each. The lowest covers .946, so a false alarm has probability .002.
 
     With ten clusters of very unequal sizes, (2, 5, 10, 40), it covers .89 to .93.
@@ -124,18 +120,19 @@ def test_the_studentised_bootstrap_covers_93_where_clusters_are_alike() -> None:
         return cluster_bootstrap(hits, trials, seed=5, resamples=399)
 
     found = dict(coverages(bootstrap, sizes=((9,), (20, 36, 36, 50)), rates=(0.3, 0.85), samples=2_000))
-    assert short(found, 0.93) == {}
+    ledger.coverage("cluster_bootstrap, worst of 12 cells", min(found.values()), low=0.93, error=0.005)
 
 
 @pytest.mark.parametrize("interval", [jeffreys, wilson])
-def test_episodes_taken_for_independent_are_caught(interval) -> None:
+def test_episodes_taken_for_independent_are_caught(interval, ledger) -> None:
     """Negative control, error .006. In clusters of 27 the interval for independent trials covers .57, of 100 .33."""
 
     def pooled(hits: np.ndarray, trials: np.ndarray) -> Interval:
         return interval(hits.sum(axis=-1), trials.sum())
 
     found = dict(coverages(pooled, sizes=((27,), (100,)), rates=(0.3, 0.5), samples=2_000))
-    assert max(found.values()) < 0.7
+    name = f"negative control: {interval.__name__} on clusters taken for independent"
+    ledger.check(name, max(found.values()), high=0.7)
     assert max(each for (_, sizes, _), each in found.items() if sizes == (100,)) < 0.4
 
 
@@ -225,7 +222,7 @@ def stopped(
     return tuple(inside / samples)
 
 
-def test_the_stopping_rule_covers_94_on_normal_streams() -> None:
+def test_the_stopping_rule_covers_94_on_normal_streams(ledger) -> None:
     """A look at every stream, to 19, 32 and 50 streams on average: 5,000 samples each, error .003, .0019 in all.
 
     In 20,000 samples the measured half-width covers .945, .944 and .944, the one asked for .988, .969 and .960. So the
@@ -237,19 +234,19 @@ def test_the_stopping_rule_covers_94_on_normal_streams() -> None:
         for half in (0.6, 0.4, 0.3)
     ])  # fmt: skip
     measured, asked = found.T
-    assert measured.mean() >= 0.94
+    ledger.coverage("stopping rule, normal streams", measured.mean(), low=0.94, error=0.0019)
     assert measured.min() >= 0.93
     assert asked.min() >= 0.95
 
 
 @pytest.mark.parametrize(("rate", "samples"), [(0.05, 1_500), (0.3, 1_500), (0.5, 1_500), (0.85, 1_500)])
-def test_the_stopping_rule_covers_94_on_bernoulli_streams(rate: float, samples: int) -> None:
+def test_the_stopping_rule_covers_94_on_bernoulli_streams(rate: float, samples: int, ledger) -> None:
     """Looks at ten streams, error .005. In 20,000 samples it covers .966, .955, .947 and .964; a false alarm in one of
     the four, below .94 less two errors, has probability .001."""
     rng = np.random.default_rng([8, round(100 * rate)])
     rule = Stopping({"x": Target(absolute=0.1, span=1.0)}, budget=300)
     measured, asked = stopped(lambda n: (rng.random(n) < rate).astype(float), rate, rule, batch=10, samples=samples)
-    assert measured >= 0.94 - 2 * 0.005
+    ledger.coverage(f"stopping rule, rate {rate}", measured, low=0.94 - 2 * 0.005, error=0.005)
     assert asked >= 0.97
 
 
