@@ -1,0 +1,180 @@
+"""What a planner's two draws come to in an episode, for the engine that works on whole arrays of streams.
+
+A draw is only ever compared with a few rates. Between two of them every draw leads to the same decision, so the pair of
+draws of an episode is one of a few cells, and what follows from each cell is worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from invsim.client.planners.base import Injected
+from invsim.client.planners.probabilistic import MAX_RETRIES, Behaviour
+from invsim.rng import FIRST_TRY, PURPOSES, RETRY, uniforms
+from invsim.sim.facts import PLAIN, SOLVED, EpisodeFacts
+
+TILE = 256
+"""Streams turned at a time from stream-major to episode-major: as many as keep within a core's cache."""
+
+ATTEMPTS, COMPLETED, INJECTED, ADDRESSABLE, GROWS = 0b0000_0111, 0b0000_1000, 0b0011_0000, 0b0100_0000, 0b1000_0000
+"""An episode's outcome in one byte: attempts made, whether it completed, what was injected, whether its key had
+completed before, and whether the store grew by an entry."""
+INJECTED_SHIFT, GROWS_SHIFT = 4, 7
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How an episode's two draws become one small number, its cell.
+
+    Parameters
+    ----------
+    first, retry : tuple of float
+        Rates that either draw is compared with, strictly between 0 and 1, ascending. The cell is
+        ``rank of the first draw + (len(first) + 1) * rank of the second``, a rank being the number of rates passed.
+    """
+
+    first: tuple[float, ...] = ()
+    retry: tuple[float, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return (len(self.first) + 1) * (len(self.retry) + 1)
+
+    def draws(self) -> Iterator[tuple[float, float]]:
+        """Yield the least pair of draws in each cell."""
+        yield from ((first, retry) for retry in (0.0, *self.retry) for first in (0.0, *self.first))
+
+
+def coding(episode: EpisodeFacts, rates: Behaviour) -> Coding:
+    """Return the coding of an episode that serves every arm."""
+    unaided = _unaided(episode, rates)
+    first, laws = [unaided], [rates.retry]
+    if episode.works:  # some fix can be injected
+        first += [rates.p_apply, rates.p_fresh, 1.0 - rates.p_stale, (1.0 - rates.p_stale) * unaided]
+        laws.append(rates.retry_injected)
+    elif episode.first[PLAIN].ok and episode.first[SOLVED].ok:
+        return Coding()
+    return Coding(_inside(first), _inside(each for law in laws for each in law.cumulative))
+
+
+def _inside(rates: Iterable[float]) -> tuple[float, ...]:
+    return tuple(sorted({rate for rate in rates if 0.0 < rate < 1.0}))
+
+
+def _unaided(episode: EpisodeFacts, rates: Behaviour) -> float:
+    return rates.p_unaided_first if episode.first_occurrence else rates.p_unaided_repeat
+
+
+class Outcome(NamedTuple):
+    """What became of an episode: see ``facts.Recovery``; ``stored`` is -1 for nothing."""
+
+    attempts: int
+    completed: bool
+    stored: int
+    failures: tuple[frozenset[str], ...]
+
+    def byte(self, injected: Injected, *, addressable: bool, grows: bool) -> int:
+        """Return it in one byte."""
+        flags = COMPLETED * self.completed | ADDRESSABLE * addressable | GROWS * grows
+        return self.attempts | injected << INJECTED_SHIFT | flags
+
+
+AT_ONCE = Outcome(1, True, -1, ())
+
+
+def outcomes(
+    episode: EpisodeFacts, rates: Behaviour, cells: Coding, injected: Injected, stale: int = -1
+) -> tuple[Outcome, ...]:
+    """Return what follows in each cell.
+
+    Parameters
+    ----------
+    episode : EpisodeFacts
+    rates : Behaviour
+    cells : Coding
+    injected : Injected
+    stale : int
+        The newest fix injected that does not work.
+    """
+    return tuple(_outcome(episode, rates, injected, stale, *draws) for draws in cells.draws())
+
+
+def _outcome(
+    episode: EpisodeFacts, rates: Behaviour, injected: Injected, stale: int, first: float, retry: float
+) -> Outcome:
+    request = _first_request(injected, stale, rates, _unaided(episode, rates), first)
+    if request is None or episode.first[request].ok:
+        return AT_ONCE
+    law = rates.retry if injected is Injected.NOTHING else rates.retry_injected
+    within = law.cumulative[:MAX_RETRIES]
+    complies = next((retries for retries, rate in enumerate(within) if retry < rate), MAX_RETRIES)
+    recovery = episode.first[request].recoveries[complies]
+    return Outcome(recovery.attempts, recovery.completed, recovery.committed, recovery.failures)
+
+
+def _first_request(injected: Injected, stale: int, rates: Behaviour, unaided: float, draw: float) -> int | None:
+    """Return the first request; None for one with a fix that works."""
+    match injected:
+        case Injected.NOTHING:
+            return SOLVED if draw < unaided else PLAIN
+        case Injected.VALID:
+            return None if draw < rates.p_apply else PLAIN
+        case Injected.CONFLICT:
+            return None if draw < rates.p_fresh else stale
+        case Injected.STALE:
+            if draw < (1.0 - rates.p_stale) * unaided:
+                return SOLVED
+            return stale if draw >= 1.0 - rates.p_stale else PLAIN
+
+
+# Draws ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The draws of consecutive streams, as cells.
+
+    Parameters
+    ----------
+    first, count : int
+        Index of the first stream, and number of streams.
+    cells : tuple of ndarray of int, or None
+        Per episode, shape (streams,); None where there is one cell.
+    """
+
+    first: int
+    count: int
+    cells: tuple[npt.NDArray[np.intp] | None, ...]
+
+
+def draw(codings: Sequence[Coding], *, seed: int, first: int, count: int) -> Drawn:
+    """Draw ``count`` streams from stream ``first`` on, and encode the draws of each episode."""
+    draws = uniforms(seed, first=first, count=count, slots=PURPOSES * len(codings))
+    turned = np.empty(draws.shape[::-1])
+    for at in range(0, count, TILE):
+        turned[:, at : at + TILE] = draws[at : at + TILE].T
+    by_episode = turned.reshape(len(codings), PURPOSES, count)
+    return Drawn(first, count, tuple(map(_cells, codings, by_episode)))
+
+
+def _cells(coding: Coding, draws: npt.NDArray[np.float64]) -> npt.NDArray[np.intp] | None:
+    if coding.size == 1:
+        return None
+    cells = _rank(draws[RETRY], coding.retry)
+    cells *= len(coding.first) + 1
+    cells += _rank(draws[FIRST_TRY], coding.first)
+    return cells.astype(np.intp)
+
+
+def _rank(draws: npt.NDArray[np.float64], rates: Sequence[float]) -> npt.NDArray[np.uint8]:
+    """Return how many of the rates each draw has passed: a draw below a rate is a success."""
+    rank = np.zeros(len(draws), dtype=np.uint8)
+    for rate in rates:
+        rank += (draws >= rate).view(np.uint8)
+    return rank
