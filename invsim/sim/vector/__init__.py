@@ -5,5 +5,6 @@ the model's decisions are written out a second time, as array operations. Stream
 """
 
 from invsim.sim.vector.engine import VectorEngine, simulate_block, supports
+from invsim.sim.vector.outcomes import Outcomes
 
-__all__ = ["VectorEngine", "simulate_block", "supports"]
+__all__ = ["Outcomes", "VectorEngine", "simulate_block", "supports"]

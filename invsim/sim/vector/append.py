@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from invsim.client.planners.base import Injected
 from invsim.client.planners.probabilistic import Behaviour
 from invsim.sim.facts import DriftFacts, Facts
-from invsim.sim.vector.decisions import ATTEMPTS, COMPLETED, Coding, Drawn, outcomes
-from invsim.sim.vector.outcomes import Outcomes, Planes
-from invsim.sim.vector.program import Bytes, Codes, Judgement, Kept
+from invsim.sim.vector.decisions import ATTEMPTS, COMPLETED, Bytes, Codes, Coding, Counts, Drawn, outcomes
+from invsim.sim.vector.outcomes import Certainty, Outcomes
+from invsim.sim.vector.program import Judgement, Kept
 
 UNSEEN, SEEN, VALID, STALE = range(4)
 """What a slot shows: nothing, before and after its key has completed; valid fixes alone; and from ``STALE`` on, in
@@ -42,6 +43,8 @@ class Step:
         Over the index: the fix stored, -1 for none.
     stores : tuple of int
         The fixes that can be stored.
+    certain : int or None
+        The outcome, if it is the same whatever the index is.
     """
 
     slot: int
@@ -52,6 +55,7 @@ class Step:
     outcome: Bytes
     stored: Codes
     stores: tuple[int, ...]
+    certain: int | None
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,11 @@ class AppendProgram:
     steps: tuple[Step, ...]
     closing: tuple[Judgement, ...]
     events: int
+
+    @cached_property
+    def certainty(self) -> Certainty:
+        """Which episodes come out the same in every stream."""
+        return Certainty([step.certain for step in self.steps])
 
 
 def compile_append(facts: Facts, rates: Sequence[Behaviour], codings: Sequence[Coding]) -> AppendProgram:
@@ -93,6 +102,7 @@ def _step(facts: Facts, at: int, rates: Behaviour, coding: Coding, known: list[l
         [each.byte(injected, addressable=show != UNSEEN, grows=False) for each in followed[show]]
         for show, (injected, _) in enumerate(shown)
     ]
+    unconstrained = set(outcome[UNSEEN]) if episode.slot < 0 else set()
     stores = tuple(sorted(set(stored.ravel().tolist()) - {-1}))
     mine += [fix for fix in stores if fix not in mine]
     return Step(
@@ -104,6 +114,7 @@ def _step(facts: Facts, at: int, rates: Behaviour, coding: Coding, known: list[l
         outcome=np.array(outcome, dtype=np.uint8).ravel(),
         stored=stored.ravel(),
         stores=stores,
+        certain=unconstrained.pop() if len(unconstrained) == 1 else None,
     )
 
 
@@ -137,7 +148,7 @@ def play_append(program: AppendProgram, drawn: Drawn) -> Outcomes:
     out = Outcomes(
         first=drawn.first,
         count=drawn.count,
-        episodes=len(program.steps),
+        certainty=program.certainty,
         most=sum(program.fixes),
         alerts=[-1] * program.events,
     )
@@ -155,15 +166,17 @@ class _Player:
         self.drawn, self.out = drawn, out
         self.nothing = np.zeros(drawn.count, dtype=np.intp)
         self.completed = [np.zeros(drawn.count, dtype=np.bool_) for _ in program.fixes]
-        self.stored_by: list[dict[int, Planes]] = [{} for _ in program.fixes]
+        self.stored_by: list[dict[int, Counts]] = [{} for _ in program.fixes]
         self.dtype = np.min_scalar_type(len(program.steps))
-        self.size: Planes = np.zeros(drawn.count, dtype=out.entries.dtype)
+        self.size: Counts = np.zeros(drawn.count, dtype=out.entries.dtype)
 
     def episode(self, at: int, step: Step) -> None:
         """Play one episode."""
         self.judge(step.judgements)
-        index = self._index(step, self.drawn.cells[at])
-        row = self.out.outcome[at]
+        if step.certain is not None:
+            np.multiply(self.size, step.certain & ATTEMPTS, out=self.out.entries[at])
+            return
+        index, row = self._index(step, self.drawn.cells[at]), self.out.row(at)
         step.outcome.take(index, out=row, mode="clip")
         np.multiply(row & ATTEMPTS, self.size, out=self.out.entries[at])
         if step.slot >= 0:
@@ -178,14 +191,14 @@ class _Player:
                 self.out.add("required_by_row", each.by_row.take(stored_by))
                 self.out.add("required_by_table", each.by_table.take(stored_by))
 
-    def _index(self, step: Step, cells: Codes | None) -> Codes:
+    def _index(self, step: Step, cells: Bytes | None) -> Codes:
         index = self.nothing if step.slot < 0 else self._shown(step).astype(np.intp)
         return index if cells is None else index + cells
 
-    def _shown(self, step: Step) -> Planes:
+    def _shown(self, step: Step) -> Counts:
         """Return what the slot shows, times the stride."""
         kinds = (STALE + 2 * len(step.stale)) * step.stride
-        shown: Planes = self.completed[step.slot].astype(np.min_scalar_type(kinds))
+        shown: Counts = self.completed[step.slot].astype(np.min_scalar_type(kinds))
         stored_by = self.stored_by[step.slot]
         beside = np.zeros(len(shown), dtype=np.bool_)
         for fix in step.valid:

@@ -16,11 +16,9 @@ from invsim.client.planners.base import Injected
 from invsim.client.planners.probabilistic import Behaviour
 from invsim.sim.facts import DriftFacts, EpisodeFacts, Facts
 from invsim.sim.scenario import MAX_ATTEMPTS
-from invsim.sim.vector.decisions import Coding, Outcome, outcomes
+from invsim.sim.vector.decisions import Bools, Codes, Coding, Outcome, outcomes
 from invsim.sim.vector.program import (
-    Bools,
     Change,
-    Codes,
     Comparison,
     Held,
     Judgement,
@@ -208,6 +206,8 @@ class _Compiler:
         judgements = self.judgements(episode.drift)
         numbering = self.slots[episode.slot] if episode.slot >= 0 else Numbering(self.codings[at].size)
         index = _Index(numbering, {held: self._outcomes(at, held) for held in numbering.of})
+        outcome = index.table(lambda held, each: _byte(episode, held, each))
+        bytes_ = index.values(outcome)
         rules = first_response(self.facts, self.traits, episode)
         changes = tuple(each for rule in rules if (each := self._change(rule, episode, range(len(self.slots)))))
         comparisons = self._comparisons(episode, index)
@@ -215,7 +215,7 @@ class _Compiler:
         return Step(
             slot=episode.slot,
             judgements=judgements,
-            outcome=index.table(lambda held, each: _byte(episode, held, each)).astype(np.uint8),
+            outcome=outcome.astype(np.uint8),
             changes=changes,
             comparisons=comparisons,
             contradicted=self._contradicted(episode) if self.traits.evicts else (),
@@ -223,6 +223,7 @@ class _Compiler:
             settling=None if quiet else self._settling(episode, numbering, index),
             drifted=bool(episode.drift),
             rule_events=self._rule_events(),
+            certain=bytes_.pop() if len(bytes_) == 1 else None,
         )
 
     def judgements(self, drift: Sequence[DriftFacts]) -> tuple[Judgement, ...]:
@@ -395,7 +396,9 @@ class _Compiler:
             right_by_table=numbering.flags(lambda kept: kept.outdated(slot, episode.state)),
             restamped=tuple(restamped(at) for at in range(operations)),
             leaves=numbering.codes(leaves),
-            stays=numbering.codes(stays),
+            stays=after
+            if (after := numbering.codes(stays)).tolist() != numbering.codes(numbering.code).tolist()
+            else None,
         )
         numbering.keep(reached)
         return part
@@ -412,6 +415,12 @@ class _Index:
     def outcomes(self) -> set[Outcome]:
         """Return all that can follow."""
         return {outcome for each in self.followed.values() for outcome in each}
+
+    def values(self, table: Codes) -> set[int]:
+        """Return the values that a table takes where the index can be."""
+        return {
+            int(table[self.codes[held] + cell]) for held, each in self.followed.items() for cell in range(len(each))
+        }
 
     def table(self, value: Callable[[Held, Outcome], int]) -> Codes:
         """Return a table over the index."""

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from invsim import rng
 from invsim.client.planners.base import Injected
 from invsim.client.planners.probabilistic import MAX_RETRIES, Behaviour
-from invsim.rng import FIRST_TRY, PURPOSES, RETRY, uniforms
+from invsim.rng import FIRST_TRY, PURPOSES, RETRY
 from invsim.sim.facts import PLAIN, SOLVED, EpisodeFacts
+
+Codes = npt.NDArray[np.intp]
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Counts = npt.NDArray[np.integer[Any]]
+"""Counts of some streams, shape (streams,), in whatever integers suffice."""
 
 TILE = 256
 """Streams turned at a time from stream-major to episode-major: as many as keep within a core's cache."""
@@ -144,37 +151,51 @@ class Drawn:
     ----------
     first, count : int
         Index of the first stream, and number of streams.
-    cells : tuple of ndarray of int, or None
+    cells : tuple of (ndarray of uint8 or None)
         Per episode, shape (streams,); None where there is one cell.
     """
 
     first: int
     count: int
-    cells: tuple[npt.NDArray[np.intp] | None, ...]
+    cells: tuple[Bytes | None, ...]
 
 
-def draw(codings: Sequence[Coding], *, seed: int, first: int, count: int) -> Drawn:
-    """Draw ``count`` streams from stream ``first`` on, and encode the draws of each episode."""
-    draws = uniforms(seed, first=first, count=count, slots=PURPOSES * len(codings))
-    turned = np.empty(draws.shape[::-1])
+def draw(
+    codings: Sequence[Coding], *, seed: int, first: int, count: int, scratch: npt.NDArray[np.float64] | None = None
+) -> Drawn:
+    """Draw ``count`` streams from stream ``first`` on, and encode the draws of each episode.
+
+    Parameters
+    ----------
+    codings : sequence of Coding
+    seed, first, count : int
+        See ``rng.uniforms``.
+    scratch : ndarray of float, optional
+        Room for at least ``PURPOSES * len(codings) * count`` numbers, to be overwritten: reusing it from chunk to chunk
+        saves more time than the drawing takes.
+    """
+    slots = PURPOSES * len(codings)
+    room = np.empty(slots * count) if scratch is None else scratch[: slots * count]
+    turned, tile = room.reshape(slots, count), np.empty((min(TILE, count), slots))
+    generator = rng.generator(seed, first=first, slots=slots)
     for at in range(0, count, TILE):
-        turned[:, at : at + TILE] = draws[at : at + TILE].T
+        streams = min(TILE, count - at)
+        generator.random(out=tile[:streams])
+        turned[:, at : at + streams] = tile[:streams].T
     by_episode = turned.reshape(len(codings), PURPOSES, count)
     return Drawn(first, count, tuple(map(_cells, codings, by_episode)))
 
 
-def _cells(coding: Coding, draws: npt.NDArray[np.float64]) -> npt.NDArray[np.intp] | None:
+def _cells(coding: Coding, draws: npt.NDArray[np.float64]) -> Bytes | None:
     if coding.size == 1:
         return None
-    cells = _rank(draws[RETRY], coding.retry)
-    cells *= len(coding.first) + 1
-    cells += _rank(draws[FIRST_TRY], coding.first)
-    return cells.astype(np.intp)
-
-
-def _rank(draws: npt.NDArray[np.float64], rates: Sequence[float]) -> npt.NDArray[np.uint8]:
-    """Return how many of the rates each draw has passed: a draw below a rate is a success."""
-    rank = np.zeros(len(draws), dtype=np.uint8)
-    for rate in rates:
-        rank += (draws >= rate).view(np.uint8)
-    return rank
+    cells, passed = np.zeros(draws.shape[1], dtype=np.uint8), np.empty(draws.shape[1], dtype=np.bool_)
+    as_number = passed.view(np.uint8)
+    for rate in coding.retry:  # a draw below a rate is a success
+        np.greater_equal(draws[RETRY], rate, out=passed)
+        np.add(cells, as_number, out=cells)
+    np.multiply(cells, np.uint8(len(coding.first) + 1), out=cells)
+    for rate in coding.first:
+        np.greater_equal(draws[FIRST_TRY], rate, out=passed)
+        np.add(cells, as_number, out=cells)
+    return cells

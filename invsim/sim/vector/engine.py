@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
+
 from invsim.client.arms import Arm, get_arm
-from invsim.client.planners.base import ComplianceModel
+from invsim.client.planners.base import ComplianceModel, Injected
 from invsim.client.planners.probabilistic import ProbabilisticModel
 from invsim.sim.facts import Facts, NotTabularError
 from invsim.sim.result import Block
+from invsim.sim.scenario import MAX_ATTEMPTS
 from invsim.sim.vector.append import AppendProgram, compile_append, play_append
-from invsim.sim.vector.arms import TRAITS, compile_arm
-from invsim.sim.vector.decisions import Drawn, coding, draw
+from invsim.sim.vector.arms import TRAITS, Traits, compile_arm
+from invsim.sim.vector.decisions import Counts, Drawn, coding, draw, outcomes
 from invsim.sim.vector.outcomes import Outcomes
 from invsim.sim.vector.play import play
 from invsim.sim.vector.program import Program
@@ -17,8 +22,11 @@ from invsim.sim.vector.program import Program
 
 def supports(arm: Arm, model: ComplianceModel) -> bool:
     """Return whether this engine can run an arm and a model: the nine shipped arms, and models that are rates."""
-    known = arm.name in TRAITS and arm == get_arm(arm.name)
-    return known and type(model) is ProbabilisticModel
+    return _known(arm) and type(model) is ProbabilisticModel
+
+
+def _known(arm: Arm) -> bool:
+    return arm.name in TRAITS and arm == get_arm(arm.name)
 
 
 class VectorEngine:
@@ -58,11 +66,18 @@ class VectorEngine:
         self.facts = facts
         self.rates = tuple(model.behaviour(task.constraint, task.shape) for task in tasks)
         self.codings = tuple(map(coding, facts.episodes, self.rates))
+        self._alone = [
+            np.array([each.attempts for each in outcomes(*about, Injected.NOTHING)], dtype=np.uint8)
+            for about in zip(facts.episodes, self.rates, self.codings, strict=True)
+        ]
         self._programs: dict[str, Program | AppendProgram] = {}
+        self._scratch = np.empty(0)
 
     def draw(self, *, seed: int, first: int, count: int) -> Drawn:
         """Draw ``count`` streams from stream ``first`` on; any arm can play them."""
-        return draw(self.codings, seed=seed, first=first, count=count)
+        if len(self._scratch) < count * self.facts.plan.slots:
+            self._scratch = np.empty(count * self.facts.plan.slots)
+        return draw(self.codings, seed=seed, first=first, count=count, scratch=self._scratch)
 
     def play(self, arm: Arm, drawn: Drawn) -> Outcomes:
         """Return what becomes of the streams drawn under an arm.
@@ -72,21 +87,30 @@ class VectorEngine:
         NotTabularError
             For an arm that is not one of the nine shipped.
         """
-        program = self._program(arm)
+        self.prepare([arm])
+        program = self._programs[arm.name]
         return play_append(program, drawn) if isinstance(program, AppendProgram) else play(program, drawn)
 
-    def _program(self, arm: Arm) -> Program | AppendProgram:
-        if arm.name not in TRAITS or arm != get_arm(arm.name):
-            what = f"arm {arm.name!r} is not one of the {len(TRAITS)} that are known as tables ({', '.join(TRAITS)})"
-            raise NotTabularError(f"{what}; only --engine simpy can run it")
-        if arm.name not in self._programs:
-            traits = TRAITS[arm.name]
-            self._programs[arm.name] = (
-                compile_append(self.facts, self.rates, self.codings)
-                if traits.appends
-                else compile_arm(self.facts, traits, self.rates, self.codings)
-            )
-        return self._programs[arm.name]
+    def attempts_without_memory(self, drawn: Drawn) -> Counts:
+        """Return the attempts that the streams drawn make in arm A0, shape (streams,), at less cost than ``play``."""
+        total = np.zeros(drawn.count, dtype=np.min_scalar_type(MAX_ATTEMPTS * len(self._alone)))
+        for attempts, cells in zip(self._alone, drawn.cells, strict=True):
+            total += attempts[0] if cells is None else attempts.take(cells)
+        return total
+
+    def prepare(self, arms: Iterable[Arm]) -> None:
+        """Work out what is the same for all streams; ``play`` would do it on first use."""
+        for arm in arms:
+            if not _known(arm):
+                what = f"arm {arm.name!r} is not one of {', '.join(TRAITS)} as shipped"
+                raise NotTabularError(f"{what}; only --engine simpy can run it")
+            if arm.name not in self._programs:
+                self._programs[arm.name] = self._compiled(TRAITS[arm.name])
+
+    def _compiled(self, traits: Traits) -> Program | AppendProgram:
+        if traits.appends:
+            return compile_append(self.facts, self.rates, self.codings)
+        return compile_arm(self.facts, traits, self.rates, self.codings)
 
 
 def simulate_block(facts: Facts, *, arm: Arm, model: ComplianceModel, seed: int, first: int, count: int) -> Block:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from invsim.sim.vector.decisions import ATTEMPTS, COMPLETED, GROWS_SHIFT, Drawn
-from invsim.sim.vector.outcomes import Outcomes, Planes
-from invsim.sim.vector.program import Bools, Change, Codes, Judgement, Program, Step
+from invsim.sim.vector.decisions import ATTEMPTS, COMPLETED, GROWS_SHIFT, Bools, Bytes, Codes, Drawn
+from invsim.sim.vector.outcomes import Outcomes
+from invsim.sim.vector.program import Change, Judgement, Program, Step
 
 
 def play(program: Program, drawn: Drawn) -> Outcomes:
@@ -16,7 +16,7 @@ def play(program: Program, drawn: Drawn) -> Outcomes:
     out = Outcomes(
         first=drawn.first,
         count=drawn.count,
-        episodes=len(program.steps),
+        certainty=program.certainty,
         most=program.slots,
         alerts=program.alerts,
     )
@@ -32,28 +32,40 @@ class _Player:
 
     def __init__(self, program: Program, drawn: Drawn, out: Outcomes) -> None:
         self.drawn, self.out = drawn, out
-        self.nothing = np.zeros(drawn.count, dtype=np.intp)
+        self.nothing: Codes = np.zeros(drawn.count, dtype=np.intp)
         self.codes = [self.nothing] * program.slots
-        self.size: Planes = np.zeros(drawn.count, dtype=out.entries.dtype)
+        self.size = np.zeros(drawn.count, dtype=out.entries.dtype)
 
     def episode(self, at: int, step: Step) -> None:
         """Play one episode."""
         self.judge(step.judgements)
-        cells = self.drawn.cells[at]
-        index = self.codes[step.slot] if step.slot >= 0 else self.nothing
-        if cells is not None:
-            index = index + cells
-        row = self.out.outcome[at]
-        step.outcome.take(index, out=row, mode="clip")
-        if step.settling is not None:
+        quiet = step.settling is None
+        if quiet and step.drifted:
+            self._check(step, None)
+        if quiet and step.certain is not None:
+            np.multiply(self.size, step.certain & ATTEMPTS, out=self.out.entries[at])
+            if step.becomes is not None:
+                self.codes[step.slot] = step.becomes.take(self._index(at, step))
+                self.size += self.size.dtype.type(step.certain >> GROWS_SHIFT)
+            return
+        index, row = self._index(at, step), self.out.row(at)
+        if step.certain is None:
+            step.outcome.take(index, out=row, mode="clip")
+        if not quiet:
             self._eventful(at, step, index, row)
             return
         np.multiply(row & ATTEMPTS, self.size, out=self.out.entries[at])
-        if step.drifted:
-            self._check(step, None)
         if step.becomes is not None:
             self.codes[step.slot] = step.becomes.take(index)
             self.size += row >> GROWS_SHIFT
+
+    def _index(self, at: int, step: Step) -> Codes:
+        code, cells = self.codes[step.slot] if step.slot >= 0 else self.nothing, self.drawn.cells[at]
+        if cells is None:
+            return code
+        index = cells.astype(np.intp)
+        index += code
+        return index
 
     def judge(self, judgements: Sequence[Judgement]) -> None:
         """Count the entries that drift makes wrong."""
@@ -64,7 +76,7 @@ class _Player:
 
     # Episodes in which the store changes otherwise than by a new fix ------------------------------------------------
 
-    def _eventful(self, at: int, step: Step, index: Codes, row: Planes) -> None:
+    def _eventful(self, at: int, step: Step, index: Codes, row: Bytes) -> None:
         attempts, entries = row & ATTEMPTS, self.out.entries[at]
         entries[:] = self.size  # the first attempt's
         last = max(len(step.comparisons), 1)
@@ -92,7 +104,7 @@ class _Player:
             touched = compared if touched is None else touched | compared
         return touched
 
-    def _settle(self, step: Step, index: Codes, row: Planes) -> None:
+    def _settle(self, step: Step, index: Codes, row: Bytes) -> None:
         assert step.settling is not None
         code, settling = self.codes[step.slot], step.settling
         stored = settling.stored.take(index)
@@ -110,7 +122,7 @@ class _Player:
             if evicted is not None:
                 touched |= evicted
                 self.size -= evicted
-                out.add("evicted", evicted, episode=at)
+                out.add_evicted(at, evicted)
                 out.add("evicted_right_by_row", evicted & part.right_by_row.take(code))
                 out.add("evicted_right_by_table", evicted & part.right_by_table.take(code))
         for operation in range(change.operations):
@@ -121,11 +133,11 @@ class _Player:
                     restamped = _among(heard, table.take(code))
                     restamped &= True if evicted is None else ~evicted
                     any_restamped |= restamped
-                    out.add("restamped", restamped, episode=at)
+                    out.add_restamped(at, restamped)
             touched |= any_restamped
             out.add("restamp_operations", any_restamped)
         for part, code, evicted in zip(change.parts, codes, gone, strict=True):
-            new = part.stays.take(code)
+            new = code if part.stays is None else part.stays.take(code)
             if evicted is not None:
                 new = np.where(evicted, part.leaves.take(code), new)
             self.codes[part.slot] = new if heard is None else np.where(heard, new, code)

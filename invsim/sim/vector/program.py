@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from invsim.sim.facts import State
-
-Codes = npt.NDArray[np.intp]
-Bools = npt.NDArray[np.bool_]
-Bytes = npt.NDArray[np.uint8]
+from invsim.sim.vector.decisions import Bools, Bytes, Codes
+from invsim.sim.vector.outcomes import Certainty
 
 
 class Kept(NamedTuple):
@@ -105,8 +103,10 @@ class Part:
         Whether either oracle agrees with its eviction.
     restamped : tuple of ndarray of bool or None
         Per operation, whether the entry is restamped unless it is evicted; None if none can be.
-    leaves, stays : ndarray of int
-        The code from then on if the entry is evicted, and if it is not.
+    leaves : ndarray of int
+        The code from then on if the entry is evicted.
+    stays : ndarray of int or None
+        The code from then on if it is not; None if it remains the same.
     """
 
     slot: int
@@ -115,7 +115,7 @@ class Part:
     right_by_table: Bools
     restamped: tuple[Bools | None, ...]
     leaves: Codes
-    stays: Codes
+    stays: Codes | None
 
 
 @dataclass(frozen=True)
@@ -193,6 +193,8 @@ class Step:
         Whether there was drift since the episode before.
     rule_events : tuple of int
         Drift events that a comparison can reveal.
+    certain : int or None
+        The outcome, if it is the same whatever the index is.
     """
 
     slot: int
@@ -205,6 +207,7 @@ class Step:
     settling: Settling | None
     drifted: bool
     rule_events: tuple[int, ...]
+    certain: int | None
 
 
 @dataclass(frozen=True)
@@ -215,3 +218,8 @@ class Program:
     steps: tuple[Step, ...]
     closing: tuple[Judgement, ...]
     alerts: tuple[int, ...]
+
+    @cached_property
+    def certainty(self) -> Certainty:
+        """Which episodes come out the same in every stream."""
+        return Certainty([step.certain for step in self.steps])
