@@ -15,7 +15,18 @@ import numpy as np
 from invsim.client.planners.base import Injected
 from invsim.client.planners.probabilistic import Behaviour
 from invsim.sim.facts import DriftFacts, Facts
-from invsim.sim.vector.decisions import ATTEMPTS, COMPLETED, Bytes, Codes, Coding, Counts, Drawn, outcomes
+from invsim.sim.vector.decisions import (
+    ATTEMPTS,
+    COMPLETED,
+    STORED,
+    Bools,
+    Bytes,
+    Codes,
+    Coding,
+    Counts,
+    Drawn,
+    outcomes,
+)
 from invsim.sim.vector.outcomes import Certainty, Outcomes
 from invsim.sim.vector.program import Judgement, Kept
 
@@ -99,7 +110,7 @@ def _step(facts: Facts, at: int, rates: Behaviour, coding: Coding, known: list[l
     followed = [outcomes(episode, rates, coding, injected, fix) for injected, fix in shown]
     stored = np.array([[outcome.stored for outcome in each] for each in followed], dtype=np.intp)
     outcome = [
-        [each.byte(injected, addressable=show != UNSEEN, grows=False) for each in followed[show]]
+        [each.byte(injected, addressable=show != UNSEEN, stored=each.stored >= 0) for each in followed[show]]
         for show, (injected, _) in enumerate(shown)
     ]
     unconstrained = set(outcome[UNSEEN]) if episode.slot < 0 else set()
@@ -181,8 +192,9 @@ class _Player:
         np.multiply(row & ATTEMPTS, self.size, out=self.out.entries[at])
         if step.slot >= 0:
             self.completed[step.slot] |= (row & COMPLETED).astype(np.bool_)
-        if step.stores:
-            self._store(at, step, step.stored.take(index))
+        for fix in step.stores:
+            only = len(step.stores) == 1
+            self._store(at, step.slot, fix, row >= STORED if only else step.stored.take(index) == fix)
 
     def judge(self, judgements: Sequence[Judgement]) -> None:
         """Count the fixes that drift makes wrong."""
@@ -192,31 +204,34 @@ class _Player:
                 self.out.add("required_by_table", each.by_table.take(stored_by))
 
     def _index(self, step: Step, cells: Bytes | None) -> Codes:
-        index = self.nothing if step.slot < 0 else self._shown(step).astype(np.intp)
-        return index if cells is None else index + cells
+        if step.slot < 0:
+            return self.nothing if cells is None else cells.astype(np.intp)
+        shown = self._shown(step)
+        shown *= shown.dtype.type(step.stride)
+        if cells is not None:
+            shown += cells
+        return shown.astype(np.intp)
 
     def _shown(self, step: Step) -> Counts:
-        """Return what the slot shows, times the stride."""
-        kinds = (STALE + 2 * len(step.stale)) * step.stride
-        shown: Counts = self.completed[step.slot].astype(np.min_scalar_type(kinds))
+        """Return what the slot shows, in integers that hold an index."""
+        dtype = np.min_scalar_type((STALE + 2 * len(step.stale)) * step.stride)
+        shown: Counts = self.completed[step.slot].astype(dtype)
         stored_by = self.stored_by[step.slot]
-        beside = np.zeros(len(shown), dtype=np.bool_)
-        for fix in step.valid:
-            beside |= stored_by[fix] > 0
-        np.copyto(shown, VALID, where=beside)
-        newest = np.zeros(len(shown), dtype=self.dtype)
-        for fix in step.stale:
-            np.maximum(newest, stored_by[fix], out=newest)
+        beside = [stored_by[fix] > 0 for fix in step.valid]
+        valid = np.logical_or.reduce(beside) if len(beside) > 1 else beside[0] if beside else None
+        if valid is not None:
+            np.copyto(shown, VALID, where=valid)
+        newest = np.maximum.reduce([stored_by[fix] for fix in step.stale]) if step.stale else None
         for at, fix in enumerate(step.stale):
-            mine = (stored_by[fix] == newest) & (newest > 0)
+            mine = (stored_by[fix] == newest) & (stored_by[fix] > 0)
             np.copyto(shown, STALE + 2 * at, where=mine)
-            np.copyto(shown, STALE + 2 * at + 1, where=mine & beside)
-        shown *= shown.dtype.type(step.stride)
+            if valid is not None:
+                np.copyto(shown, STALE + 2 * at + 1, where=mine & valid)
         return shown
 
-    def _store(self, at: int, step: Step, stored: Codes) -> None:
-        for fix in step.stores:
-            mine = stored == fix
-            stored_by = self.stored_by[step.slot].setdefault(fix, np.zeros(len(mine), dtype=self.dtype))
-            self.size += mine & (stored_by == 0)
-            np.copyto(stored_by, at + 1, where=mine)
+    def _store(self, at: int, slot: int, fix: int, stored: Bools) -> None:
+        stored_by = self.stored_by[slot].get(fix)
+        if stored_by is None:
+            stored_by = self.stored_by[slot][fix] = np.zeros(len(stored), dtype=self.dtype)
+        self.size += stored & (stored_by == 0)
+        np.copyto(stored_by, at + 1, where=stored)

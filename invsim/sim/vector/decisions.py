@@ -28,10 +28,10 @@ Counts = npt.NDArray[np.integer[Any]]
 TILE = 256
 """Streams turned at a time from stream-major to episode-major: as many as keep within a core's cache."""
 
-ATTEMPTS, COMPLETED, INJECTED, ADDRESSABLE, GROWS = 0b0000_0111, 0b0000_1000, 0b0011_0000, 0b0100_0000, 0b1000_0000
+ATTEMPTS, COMPLETED, INJECTED, ADDRESSABLE, STORED = 0b0000_0111, 0b0000_1000, 0b0011_0000, 0b0100_0000, 0b1000_0000
 """An episode's outcome in one byte: attempts made, whether it completed, what was injected, whether its key had
-completed before, and whether the store grew by an entry."""
-INJECTED_SHIFT, GROWS_SHIFT = 4, 7
+completed before, and whether a fix was stored (where a slot holds one at the most: whether it had been empty)."""
+INJECTED_SHIFT, STORED_SHIFT = 4, 7
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Outcome(NamedTuple):
     stored: int
     failures: tuple[frozenset[str], ...]
 
-    def byte(self, injected: Injected, *, addressable: bool, grows: bool) -> int:
+    def byte(self, injected: Injected, *, addressable: bool, stored: bool) -> int:
         """Return it in one byte."""
-        flags = COMPLETED * self.completed | ADDRESSABLE * addressable | GROWS * grows
+        flags = COMPLETED * self.completed | ADDRESSABLE * addressable | STORED * stored
         return self.attempts | injected << INJECTED_SHIFT | flags
 
 

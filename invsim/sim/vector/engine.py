@@ -13,7 +13,8 @@ from invsim.sim.facts import Facts, NotTabularError
 from invsim.sim.result import Block
 from invsim.sim.scenario import MAX_ATTEMPTS
 from invsim.sim.vector.append import AppendProgram, compile_append, play_append
-from invsim.sim.vector.arms import TRAITS, Traits, compile_arm
+from invsim.sim.vector.arms import TRAITS, Traits
+from invsim.sim.vector.compiler import compile_arm
 from invsim.sim.vector.decisions import Counts, Drawn, coding, draw, outcomes
 from invsim.sim.vector.outcomes import Outcomes
 from invsim.sim.vector.play import play

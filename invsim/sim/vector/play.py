@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from invsim.sim.vector.decisions import ATTEMPTS, COMPLETED, GROWS_SHIFT, Bools, Bytes, Codes, Drawn
+from invsim.sim.vector.decisions import ATTEMPTS, COMPLETED, STORED_SHIFT, Bools, Bytes, Codes, Drawn
 from invsim.sim.vector.outcomes import Outcomes
 from invsim.sim.vector.program import Change, Judgement, Program, Step
 
@@ -46,7 +46,7 @@ class _Player:
             np.multiply(self.size, step.certain & ATTEMPTS, out=self.out.entries[at])
             if step.becomes is not None:
                 self.codes[step.slot] = step.becomes.take(self._index(at, step))
-                self.size += self.size.dtype.type(step.certain >> GROWS_SHIFT)
+                self.size += self.size.dtype.type(step.certain >> STORED_SHIFT)
             return
         index, row = self._index(at, step), self.out.row(at)
         if step.certain is None:
@@ -57,7 +57,7 @@ class _Player:
         np.multiply(row & ATTEMPTS, self.size, out=self.out.entries[at])
         if step.becomes is not None:
             self.codes[step.slot] = step.becomes.take(index)
-            self.size += row >> GROWS_SHIFT
+            self.size += row >> STORED_SHIFT
 
     def _index(self, at: int, step: Step) -> Codes:
         code, cells = self.codes[step.slot] if step.slot >= 0 else self.nothing, self.drawn.cells[at]
