@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -25,7 +25,8 @@ from invsim.sim.vector.decisions import (
     Coding,
     Counts,
     Drawn,
-    outcomes,
+    Outcome,
+    follow,
 )
 from invsim.sim.vector.outcomes import Certainty, Outcomes
 from invsim.sim.vector.program import Judgement, Kept
@@ -107,14 +108,15 @@ def _step(facts: Facts, at: int, rates: Behaviour, coding: Coding, known: list[l
     stale = tuple(fix for fix in mine if not episode.works[fix])
     shown = [(Injected.NOTHING, -1)] * 2 + [(Injected.VALID, -1)]
     shown += [(injected, fix) for fix in stale for injected in (Injected.STALE, Injected.CONFLICT)]
-    followed = [outcomes(episode, rates, coding, injected, fix) for injected, fix in shown]
-    stored = np.array([[outcome.stored for outcome in each] for each in followed], dtype=np.intp)
-    outcome = [
-        [each.byte(injected, addressable=show != UNSEEN, stored=each.stored >= 0) for each in followed[show]]
-        for show, (injected, _) in enumerate(shown)
-    ]
-    unconstrained = set(outcome[UNSEEN]) if episode.slot < 0 else set()
-    stores = tuple(sorted(set(stored.ravel().tolist()) - {-1}))
+    followed = [follow(episode, rates, coding, injected, fix) for injected, fix in shown]
+
+    def byte(show: int, outcome: Outcome) -> int:
+        return outcome.byte(shown[show][0], addressable=show != UNSEEN, stored=outcome.stored >= 0)
+
+    outcome = [each.table(partial(byte, show)) for show, each in enumerate(followed)]
+    stored = [each.table(lambda outcome: outcome.stored) for each in followed]
+    unconstrained = set(outcome[UNSEEN].tolist()) if episode.slot < 0 else set()
+    stores = tuple(sorted({each.stored for can in followed for each in can.outcomes} - {-1}))
     mine += [fix for fix in stores if fix not in mine]
     return Step(
         slot=episode.slot,
@@ -122,8 +124,8 @@ def _step(facts: Facts, at: int, rates: Behaviour, coding: Coding, known: list[l
         valid=valid,
         stale=stale,
         stride=coding.size,
-        outcome=np.array(outcome, dtype=np.uint8).ravel(),
-        stored=stored.ravel(),
+        outcome=np.concatenate(outcome).astype(np.uint8),
+        stored=np.concatenate(stored),
         stores=stores,
         certain=unconstrained.pop() if len(unconstrained) == 1 else None,
     )

@@ -12,7 +12,7 @@ from invsim.client.planners.probabilistic import Behaviour
 from invsim.sim.facts import DriftFacts, EpisodeFacts, Facts
 from invsim.sim.scenario import MAX_ATTEMPTS
 from invsim.sim.vector.arms import Rule, Traits, Verdict, certain_alerts, comparison, first_response
-from invsim.sim.vector.decisions import Bools, Codes, Coding, Outcome, outcomes
+from invsim.sim.vector.decisions import Bools, Codes, Coding, Followed, Outcome, follow
 from invsim.sim.vector.program import (
     Change,
     Comparison,
@@ -58,6 +58,7 @@ class _Compiler:
         self.facts, self.traits, self.rates, self.codings = facts, traits, rates, codings
         self.slots = [Numbering(stride) for stride in strides(facts, codings)]
         self.drifted = 0
+        self._known: dict[tuple[int, bool, int], Followed] = {}
 
     def step(self, at: int) -> Step:
         """Return the step of an episode."""
@@ -65,9 +66,8 @@ class _Compiler:
         self.drifted += len(episode.drift)
         judgements = self.judgements(episode.drift)
         numbering = self.slots[episode.slot] if episode.slot >= 0 else Numbering(self.codings[at].size)
-        index = _Index(numbering, {held: self._outcomes(at, held) for held in numbering.of})
-        outcome = index.table(lambda held, each: _byte(episode, held, each))
-        bytes_ = index.values(outcome)
+        index = _Index(numbering, {held: self._followed(at, held) for held in numbering.of})
+        byte = partial(_byte, self.traits.stores, episode)
         rules = first_response(self.facts, self.traits, episode)
         changes = tuple(each for rule in rules if (each := self._change(rule, episode, range(len(self.slots)))))
         comparisons = self._comparisons(episode, index)
@@ -75,15 +75,15 @@ class _Compiler:
         return Step(
             slot=episode.slot,
             judgements=judgements,
-            outcome=outcome.astype(np.uint8),
+            outcome=index.table(byte).astype(np.uint8),
             changes=changes,
             comparisons=comparisons,
-            contradicted=self._contradicted(episode) if self.traits.evicts else (),
+            contradicted=self._contradicted(episode) if episode.drift or comparisons else (),
             becomes=self._becomes(episode, numbering, index) if quiet else None,
             settling=None if quiet else self._settling(episode, numbering, index),
             drifted=bool(episode.drift),
             rule_events=self._rule_events(),
-            certain=bytes_.pop() if len(bytes_) == 1 else None,
+            certain=index.only(byte),
         )
 
     def judgements(self, drift: Sequence[DriftFacts]) -> tuple[Judgement, ...]:
@@ -116,11 +116,13 @@ class _Compiler:
 
     # The episode's own slot -------------------------------------------------------------------------------------------
 
-    def _outcomes(self, at: int, held: Held) -> tuple[Outcome, ...]:
-        episode = self.facts.episodes[at]
-        stale = held.kept.fix if held.kept else -1
-        found = outcomes(episode, self.rates[at], self.codings[at], _injected(episode, held), stale)
-        return found if self.traits.stores else tuple(each._replace(stored=-1) for each in found)
+    def _followed(self, at: int, held: Held) -> Followed:
+        episode, stale = self.facts.episodes[at], held.kept.fix if held.kept else -1
+        asked = id(episode.first), episode.first_occurrence, stale  # equal episodes share their answers
+        if asked not in self._known:
+            injected = _injected(episode, held)
+            self._known[asked] = follow(episode, self.rates[at], self.codings[at], injected, stale)
+        return self._known[asked]
 
     def _stored(self, episode: EpisodeFacts, fix: int) -> Held:
         slot, state = episode.slot, episode.state
@@ -133,7 +135,7 @@ class _Compiler:
         reached = set()
 
         def becomes(held: Held, outcome: Outcome) -> int:
-            if outcome.stored >= 0:
+            if outcome.stored >= 0 and self.traits.stores:
                 held = self._stored(episode, outcome.stored)
             elif outcome.completed and episode.slot >= 0:
                 held = held._replace(completed=True)
@@ -149,7 +151,8 @@ class _Compiler:
         """Close an episode in which something befell the store."""
 
         def stored(_: Held, outcome: Outcome) -> int:
-            return numbering.code(self._stored(episode, outcome.stored)) if outcome.stored >= 0 else -1
+            stores = outcome.stored >= 0 and self.traits.stores
+            return numbering.code(self._stored(episode, outcome.stored)) if stores else -1
 
         completed = numbering.codes(lambda held: numbering.code(held._replace(completed=True)))
         return Settling(index.table(stored), completed, numbering.flags(lambda _: True))
@@ -224,69 +227,59 @@ class _Compiler:
         told: bool,
         certain: bool,
     ) -> Part:
-        numbering, reached = self.slots[slot], set() if certain else set(self.slots[slot].of)
-
-        def evicted(held: Held) -> bool:
-            return held in verdicts and verdicts[held].evicted
-
-        def leaves(held: Held) -> int:
-            if evicted(held) or (told and held.kept):
-                held = held._replace(kept=None)
-                reached.add(held)
-            return numbering.code(held)
-
-        def stays(held: Held) -> int:
-            if held.kept and not evicted(held):
-                held = held._replace(kept=held.kept._replace(tables=verdicts[held].tables))
-            if not evicted(held):
-                reached.add(held)
-            return numbering.code(held)
+        numbering, before = self.slots[slot], set(self.slots[slot].of)
+        evicted = {held for held, verdict in verdicts.items() if verdict.evicted}
+        emptied = {held: held._replace(kept=None) for held in (verdicts if told else evicted)}
+        stay = {
+            held: Held(held.completed, held.kept._replace(tables=verdicts[held].tables))
+            for held in verdicts.keys() - evicted
+            if held.kept
+        }
 
         def restamped(at: int) -> Bools | None:
             table = numbering.flags(lambda kept: at in verdicts[Held(True, kept)].operations)
             return table if table.any() else None
 
-        gone = numbering.flags(lambda kept: evicted(Held(True, kept)))
         part = Part(
             slot=slot,
-            gone=gone if gone.any() or told else None,
+            gone=numbering.flags(lambda kept: Held(True, kept) in evicted) if emptied else None,
             right_by_row=numbering.flags(lambda kept: kept.wrong(slot, episode.state)),
             right_by_table=numbering.flags(lambda kept: kept.outdated(slot, episode.state)),
             restamped=tuple(restamped(at) for at in range(operations)),
-            leaves=numbering.codes(leaves),
-            stays=after
-            if (after := numbering.codes(stays)).tolist() != numbering.codes(numbering.code).tolist()
+            leaves=numbering.codes(lambda held: numbering.code(emptied.get(held, held))),
+            stays=numbering.codes(lambda held: numbering.code(stay.get(held, held)))
+            if any(held != after for held, after in stay.items())
             else None,
         )
-        numbering.keep(reached)
+        after = {*emptied.values(), *stay.values(), *(before - verdicts.keys())}
+        numbering.keep(after if certain else after | before)
         return part
 
 
 class _Index:
     """An episode's index: the slot's code before the first response plus the cell of the draws."""
 
-    def __init__(self, numbering: Numbering, followed: Mapping[Held, tuple[Outcome, ...]]) -> None:
+    def __init__(self, numbering: Numbering, followed: Mapping[Held, Followed]) -> None:
         self.codes = dict(numbering.of)
         self.followed = followed
         self.size = max(self.codes.values()) + numbering.stride
 
     def outcomes(self) -> set[Outcome]:
         """Return all that can follow."""
-        return {outcome for each in self.followed.values() for outcome in each}
-
-    def values(self, table: Codes) -> set[int]:
-        """Return the values that a table takes where the index can be."""
-        return {
-            int(table[self.codes[held] + cell]) for held, each in self.followed.items() for cell in range(len(each))
-        }
+        return {outcome for each in self.followed.values() for outcome in each.outcomes}
 
     def table(self, value: Callable[[Held, Outcome], int]) -> Codes:
         """Return a table over the index."""
         table = np.zeros(self.size, dtype=np.intp)
         for held, code in self.codes.items():
-            for cell, outcome in enumerate(self.followed[held]):
-                table[code + cell] = value(held, outcome)
+            cells = self.followed[held].table(partial(value, held))
+            table[code : code + len(cells)] = cells
         return table
+
+    def only(self, value: Callable[[Held, Outcome], int]) -> int | None:
+        """Return a value if it is the same wherever the index can be."""
+        values = {value(held, outcome) for held in self.codes for outcome in self.followed[held].outcomes}
+        return values.pop() if len(values) == 1 else None
 
 
 def _injected(episode: EpisodeFacts, held: Held) -> Injected:
@@ -295,8 +288,8 @@ def _injected(episode: EpisodeFacts, held: Held) -> Injected:
     return Injected.VALID if episode.works[held.kept.fix] else Injected.STALE
 
 
-def _byte(episode: EpisodeFacts, held: Held, outcome: Outcome) -> int:
-    stored = outcome.stored >= 0 and held.kept is None
+def _byte(stores: bool, episode: EpisodeFacts, held: Held, outcome: Outcome) -> int:
+    stored = stores and outcome.stored >= 0 and held.kept is None
     return outcome.byte(_injected(episode, held), addressable=held.completed, stored=stored)
 
 

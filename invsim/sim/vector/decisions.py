@@ -6,7 +6,7 @@ draws of an episode is one of a few cells, and what follows from each cell is wo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -95,9 +95,19 @@ class Outcome(NamedTuple):
 AT_ONCE = Outcome(1, True, -1, ())
 
 
-def outcomes(
-    episode: EpisodeFacts, rates: Behaviour, cells: Coding, injected: Injected, stale: int = -1
-) -> tuple[Outcome, ...]:
+class Followed(NamedTuple):
+    """What can follow in an episode, each once, and which of it follows in each cell, by position."""
+
+    outcomes: tuple[Outcome, ...]
+    of_cell: Codes
+
+    def table(self, value: Callable[[Outcome], int]) -> Codes:
+        """Return a table over cells."""
+        values: Codes = np.array([value(outcome) for outcome in self.outcomes], dtype=np.intp)[self.of_cell]
+        return values
+
+
+def follow(episode: EpisodeFacts, rates: Behaviour, cells: Coding, injected: Injected, stale: int = -1) -> Followed:
     """Return what follows in each cell.
 
     Parameters
@@ -109,7 +119,12 @@ def outcomes(
     stale : int
         The newest fix injected that does not work.
     """
-    return tuple(_outcome(episode, rates, injected, stale, *draws) for draws in cells.draws())
+    numbers: dict[Outcome, int] = {}
+    of_cell = []
+    for first, retry in cells.draws():
+        outcome = _outcome(episode, rates, injected, stale, first, retry)
+        of_cell.append(numbers.setdefault(outcome, len(numbers)))
+    return Followed(tuple(numbers), np.array(of_cell, dtype=np.intp))
 
 
 def _outcome(

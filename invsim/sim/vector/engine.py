@@ -15,7 +15,7 @@ from invsim.sim.scenario import MAX_ATTEMPTS
 from invsim.sim.vector.append import AppendProgram, compile_append, play_append
 from invsim.sim.vector.arms import TRAITS, Traits
 from invsim.sim.vector.compiler import compile_arm
-from invsim.sim.vector.decisions import Counts, Drawn, coding, draw, outcomes
+from invsim.sim.vector.decisions import Counts, Drawn, coding, draw, follow
 from invsim.sim.vector.outcomes import Outcomes
 from invsim.sim.vector.play import play
 from invsim.sim.vector.program import Program
@@ -68,7 +68,7 @@ class VectorEngine:
         self.rates = tuple(model.behaviour(task.constraint, task.shape) for task in tasks)
         self.codings = tuple(map(coding, facts.episodes, self.rates))
         self._alone = [
-            np.array([each.attempts for each in outcomes(*about, Injected.NOTHING)], dtype=np.uint8)
+            follow(*about, Injected.NOTHING).table(lambda outcome: outcome.attempts).astype(np.uint8)
             for about in zip(facts.episodes, self.rates, self.codings, strict=True)
         ]
         self._programs: dict[str, Program | AppendProgram] = {}
