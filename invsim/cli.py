@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from invsim import __version__
-from invsim.errors import InputError, InvsimError
+from invsim.errors import InputError, InvsimError, one_line
 
 if TYPE_CHECKING:
     from invsim.client.planners import ProbabilisticModel
@@ -96,10 +97,8 @@ def run(
     from invsim.experiment import run as simulate
 
     plan = _plan(scenario, level)
-    for table in tables:
-        if table.suffix not in {".csv", ".md"}:
-            raise InputError("takes a file that ends in .csv or .md", where="--table", value=str(table))
     chosen = [load_model(name) for name in _model_names(models)]
+    _check_outputs(chosen, as_json, out, tables, figure, events, stream)
     asked = None if arms is None else _names(arms, "--arms")
     results = []
     for model in chosen:
@@ -113,6 +112,7 @@ def run(
         _write_events(plan, chosen[0], asked, seed, stream, events)
     if out is not None:
         _write_summary(results, out)
+        (out / "run.json").write_bytes(_json([each.to_dict() for each in results]))
     for table in tables:
         _write_table(plan, results, table)
     if figure is not None:
@@ -127,6 +127,51 @@ def _plan(scenario: str, level: str | None) -> Plan:
 
     chosen = None if level is None else Level.parse(level, where="--level")
     return compile_plan(load_scenario(scenario), level=chosen)
+
+
+def _check_outputs(
+    models: Sequence[ProbabilisticModel],
+    as_json: bool,
+    out: Path | None,
+    tables: Sequence[Path],
+    figure: Path | None,
+    events: Path | None,
+    stream: int,
+) -> None:
+    """Refuse what could not be written before anything is simulated, and make the folders that are missing."""
+    names = [model.name for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError("two models have one name, so their results could not be told apart", value=name)
+    for table in tables:
+        if table.suffix not in {".csv", ".md"}:
+            raise InputError("takes a file that ends in .csv or .md", where="--table", value=str(table))
+        _check_file(table, "--table")
+    if figure is not None:
+        if not figure.name:
+            raise InputError("takes the name of a file without its ending", where="--figure", value=str(figure))
+        _check_file(figure.with_name(f"{figure.name}.svg"), "--figure")
+    if stream < 0:
+        raise InputError("must be 0 or more", where="--stream", value=stream)
+    if events is not None:
+        if len(models) > 1:
+            raise InputError(
+                "plays one model's stream; name one with --model", where="--events", value=", ".join(names)
+            )
+        if str(events) != "-":
+            _check_file(events, "--events")
+        elif as_json:
+            raise InputError("the event log and --json cannot both go to standard output", where="--events")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            raise InputError("is not empty; results go to a folder of their own", where="--out", value=str(out))
+
+
+def _check_file(path: Path, option: str) -> None:
+    if path.is_dir():
+        raise InputError("is a folder, not a file", where=option, value=str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _names(text: str, option: str) -> list[str]:
@@ -147,8 +192,8 @@ def _arms(plan: Plan, model: ProbabilisticModel, asked: Sequence[str] | None) ->
 
     if asked is not None:
         return [get_arm(name, where="--arms") for name in asked]
-    published = model.published_arms if plan.name == "payments" else ()
-    return [arm for arm in plan.arms if not published or arm.name in published]
+    published = [arm for arm in plan.arms if arm.name in model.published_arms] if plan.name == "payments" else []
+    return published or list(plan.arms)
 
 
 @contextmanager
@@ -182,8 +227,6 @@ def _write_events(
     from invsim.sim.engine import rerun
     from invsim.sim.events import to_lines
 
-    if stream < 0:
-        raise InputError("must be 0 or more", where="--stream", value=stream)
     arms = _arms(plan, model, asked)
     logs = [(arm.name, rerun(plan, arm=arm, model=model, seed=seed, stream=stream)) for arm in arms]
     with click.open_file(str(path), "wb") as file:
@@ -227,6 +270,7 @@ def _print_results(plan: Plan, results: Sequence[RunResult], *, as_json: bool, m
         _print_json([each.to_dict() for each in results] if multiple else results[0].to_dict())
         return
     from rich.console import Console
+    from rich.markup import escape
 
     from invsim.report.tables import for_terminal
 
@@ -234,19 +278,24 @@ def _print_results(plan: Plan, results: Sequence[RunResult], *, as_json: bool, m
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
+    console.print(escape(plan.title or plan.name))
     console.print(
-        f"{plan.title or plan.name}\n{first.replications:,} streams per arm, seed {first.seed}, engine {first.engine}, "
-        f"wire level {first.level}; simulated ±Monte Carlo standard error"
+        f"{first.replications:,} streams per arm, seed {first.seed}, engine {first.engine}, wire level {first.level}; "
+        "simulated ±Monte Carlo standard error"
     )
     for result in results:
         console.print()
         console.print(for_terminal(result, f"{result.scenario}, {result.model}"))
 
 
-def _print_json(data: object) -> None:
+def _json(data: object) -> bytes:
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
+    return msgspec.json.format(msgspec.json.encode(data), indent=2)
+
+
+def _print_json(data: object) -> None:
+    click.echo(_json(data))
 
 
 # replay -----------------------------------------------------------------------------------------------------------
@@ -327,10 +376,7 @@ def scenario_list(as_json: bool) -> None:
         }
         for plan in plans
     ]
-    if as_json:
-        _print_json(rows)
-        return
-    _print_rows([{**row, "arms": " ".join(row["arms"])} for row in rows])  # type: ignore[arg-type]
+    _print_listing(rows, as_json=as_json)
 
 
 @scenario.command("show")
@@ -416,10 +462,7 @@ def model_list(as_json: bool) -> None:
 
     loaded = [load_model(name) for name in model_names()]
     rows = [{"name": each.name, "title": each.title} for each in loaded]
-    if as_json:
-        _print_json(rows)
-    else:
-        _print_rows(rows)
+    _print_listing(rows, as_json=as_json)
 
 
 @model.command("show")
@@ -459,6 +502,10 @@ def arm_list(as_json: bool) -> None:
 
     arms = [get_arm(name) for name in arm_names()]
     rows = [{"name": each.name, "level": each.level.name, "title": each.title} for each in arms]
+    _print_listing(rows, as_json=as_json)
+
+
+def _print_listing(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         _print_json(rows)
     else:
@@ -467,13 +514,15 @@ def arm_list(as_json: bool) -> None:
 
 def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in rows[0]:
         table.add_column(name, justify="right" if isinstance(rows[0][name], int) else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
+        texts = (" ".join(value) if isinstance(value, list) else str(value) for value in row.values())
+        table.add_row(*map(escape, texts))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
@@ -485,18 +534,22 @@ def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, or 2 with one line on stderr for a caller's mistake."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign still gets its line
     try:
         code = cli.main(args=None if arguments is None else list(arguments), prog_name="invsim", standalone_mode=False)
     except click.exceptions.Abort:
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return USAGE_ERROR
     except click.ClickException as error:
         return _fail(error.format_message(), USAGE_ERROR)
     except InvsimError as error:
         return _fail(str(error), USAGE_ERROR)
-    except BrokenPipeError:
-        # The reader has what it wanted; keep the interpreter from complaining when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as error:  # click's own way out when the reader of a pipe has gone
+        return error.code if isinstance(error.code, int) else INTERNAL_ERROR
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _fail(f"{place}{error.strerror or error}", USAGE_ERROR)
@@ -511,5 +564,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    click.echo(f"invsim: {' '.join(message.split())}", err=True)
+    click.echo(f"invsim: {one_line(' '.join(message.split()))}", err=True)
     return code

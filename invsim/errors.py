@@ -6,8 +6,16 @@ import difflib
 from collections.abc import Iterable
 
 
+def one_line(text: str) -> str:
+    """Return text with everything that would break a line, or not show, written as an escape."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 class InvsimError(Exception):
     """Base of every error that is the caller's to mend; its text is one line, fit to be printed alone."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class UnknownNameError(InvsimError):
@@ -21,11 +29,11 @@ class UnknownNameError(InvsimError):
         The name that was not found.
     known : iterable of str
         What would have been right; the nearest name is suggested.
-    where : str, optional
+    where : str or Place, optional
         File, line and field the name stands in.
     """
 
-    def __init__(self, kind: str, name: object, known: Iterable[str], *, where: str = "") -> None:
+    def __init__(self, kind: str, name: object, known: Iterable[str], *, where: object = "") -> None:
         self.kind, self.name, self.known = kind, name, tuple(known)
         near = difflib.get_close_matches(str(name), self.known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -40,14 +48,14 @@ class InputError(InvsimError):
     ----------
     what : str
         What is wrong and what would be right.
-    where : str, optional
+    where : str or Place, optional
         File, line and field.
     value : object, optional
         The offending value, echoed.
     """
 
-    def __init__(self, what: str, *, where: str = "", value: object = None) -> None:
-        self.what, self.where, self.value = what, where, value
+    def __init__(self, what: str, *, where: object = "", value: object = None) -> None:
+        self.what, self.where, self.value = what, str(where), value
         place = f"{where}: " if where else ""
         got = "" if value is None else f" (got {value!r})"
         super().__init__(f"{place}{what}{got}")

@@ -115,7 +115,7 @@ def run(
     Raises
     ------
     InputError
-        For a replication count below 1 or a negative seed.
+        For a replication count or a chunk below 1, or a negative seed.
     UnknownNameError
         For an engine that there is none of.
     NotTabularError
@@ -125,9 +125,11 @@ def run(
         raise InputError("replications must be 1 or more", value=replications)
     if seed < 0:
         raise InputError("seed must be 0 or more", value=seed)
+    if chunk is not None and chunk < 1:
+        raise InputError("chunk must be 1 or more", value=chunk)
     if engine not in ENGINES:
         raise UnknownNameError("engine", engine, ENGINES)
-    chosen = tuple(plan.arms if arms is None else arms)
+    chosen = tuple(dict.fromkeys(plan.arms if arms is None else arms))
     costs = costs or TokenCosts(conflict=model.conflict_cost)
     summaries = {arm.name: Summary(layout(plan, model, arm, costs)) for arm in chosen}
     vector = None if engine == "simpy" else _vector(plan, model, chosen, must=engine == "vector")

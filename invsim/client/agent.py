@@ -43,7 +43,7 @@ class Agent:
         self.arm = arm
         self.upstream = upstream
         self.memory = Memory()
-        self._log_read = 0
+        self._log_read = len(upstream.rule_log) if "rules" in arm.wants else 0
 
     def recall(self, slot: Slot) -> tuple[Entry, ...]:
         """Return what is injected before the first attempt."""

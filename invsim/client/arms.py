@@ -169,7 +169,7 @@ def rule_oracle(memory: Memory, message: Message) -> Step:
     """
     steps = Step(memory)
     for change in message.rule_changes:
-        steps = steps.then(_dispose(steps.memory, change, message.response.table_versions or {}))
+        steps = steps.then(_dispose(steps.memory, change, message.response.table_versions or memory.versions))
     return steps
 
 
@@ -211,8 +211,7 @@ class Arm:
     on_tables : callable
         ``(memory, message) -> Step``, called when a table's version moved.
     on_rules : callable
-        ``(memory, message) -> Step``, called on every failed response, and on any response when the fingerprint moved
-        or a declaration was seen.
+        ``(memory, message) -> Step``, called on every failed response, and on any response that brings something new.
     wants : frozenset of str
         What it asks the server for: "reloads", "rules".
     vectors : bool
@@ -262,7 +261,7 @@ def register_arm(arm: Arm) -> Arm:
     return arm
 
 
-def get_arm(name: str, *, where: str = "") -> Arm:
+def get_arm(name: str, *, where: object = "") -> Arm:
     """Return the arm of that name; an unknown one is an ``UnknownNameError``."""
     if name not in _arms:
         raise UnknownNameError("arm", name, _arms, where=where)

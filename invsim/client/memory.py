@@ -97,8 +97,9 @@ class Memory:
         return self.slots.get(slot, ())
 
     def having_seen(self, versions: Versions | None, rules_version: str | None) -> Memory:
-        """Return the same entries, squared against these versions."""
-        return Memory(self.slots, self.versions if versions is None else versions, rules_version)
+        """Return the same entries, squared against what a response carried; what it left out stays as it was."""
+        versions = self.versions if versions is None else versions
+        return Memory(self.slots, versions, self.rules_version if rules_version is None else rules_version)
 
     def with_entry(self, entry: Entry, *, append: bool) -> Memory:
         """Return the store with an entry added; an identical one is dropped, and others stay only if ``append``."""

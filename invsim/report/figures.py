@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -29,7 +30,8 @@ def panels(results: Sequence[RunLike]) -> list[str]:
     have = list(results[0].arms[0].metrics)
     start, end = have.index("compliance_given_valid") + 1, have.index("evictions")
     shown = [name for name in have[start:end] if name.endswith(("_post", "_scored"))]
-    first = ["first_try_eligible"] if results[0].arms[-1].metrics["first_try_eligible"].n else []
+    scored = any(arm.metrics["first_try_eligible"].n for arm in results[0].arms)
+    first = ["first_try_eligible"] if scored else []
     return [*first, *shown[:2], "retries"]
 
 
@@ -47,7 +49,7 @@ def grid_figure(results: Sequence[RunLike], *, title: str) -> Figure:
     with mpl.rc_context(_style()):
         metrics = panels(results)
         arms = list(dict.fromkeys(arm.arm for result in results for arm in result.arms))
-        look = dict(zip(arms, mpl.rcParams["axes.prop_cycle"], strict=False))
+        look = dict(zip(arms, itertools.cycle(mpl.rcParams["axes.prop_cycle"]), strict=False))
         figure = Figure(figsize=(3.4 * len(metrics), 0.9 + 0.72 * len(results)), layout="constrained")
         axes = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
         step = 0.8 / max(1, len(arms))

@@ -108,7 +108,7 @@ def number(value: float | None, *, digits: int = 3) -> str:
     """Return a number for people: no more digits than it has, "-" where it is undefined."""
     if value is None:
         return "-"
-    text = f"{value:.{digits}f}"
+    text = f"{round(value, digits) + 0.0:.{digits}f}"  # adding 0 turns -0 into 0
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -123,15 +123,16 @@ def estimate(value: Estimate) -> str:
 
 def for_terminal(result: RunLike, title: str) -> Table:
     """Return a table for a terminal: one column an arm, and the published figures on a line of their own."""
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for arm in result.arms:
-        table.add_column(arm.arm, justify="right", no_wrap=True)
+        table.add_column(escape(arm.arm), justify="right", no_wrap=True)
     for metric in metric_names(result):
         row = [cell for cell in cells(result) if cell.metric == metric]
-        table.add_row(LABELS.get(metric, metric.replace("_", " ")), *(estimate(cell.simulated) for cell in row))
+        table.add_row(escape(LABELS.get(metric, metric.replace("_", " "))), *(estimate(cell.simulated) for cell in row))
         if any(cell.published for cell in row):
             values = (number(cell.published.value) if cell.published else "" for cell in row)
             table.add_row("  published", *values, style="cyan")

@@ -46,7 +46,7 @@ def random_scenario(seed: int, *, episodes: int = 36, events: int = 6, between: 
     )
     drawn = set(manifest.stream.split())
     manifest.eligibility = EligibilityFile(constraint=tasks[sorted(drawn)[0]].constraint)
-    manifest.windows = [WindowFile(name="first_half", constraint=manifest.eligibility.constraint, last=episodes // 2)]
+    manifest.windows = [WindowFile(name="whole_class", constraint=manifest.eligibility.constraint)]
     manifest.drift = _Drift(random, episodes, between).events(random.randint(0, events))
     return Scenario(manifest, Source(manifest.name, ""))
 
@@ -72,7 +72,8 @@ class _Drift:
         self.random, self.episodes, self.between = random, episodes, between
         domain = load_domain("acme")
         self.rows: dict[str, dict[str, RowFile]] = {
-            table.name: {key: dict(row) for key, row in table.rows.items()} for table in domain.tables
+            table.name: {key: dict(row) for key, row in table.rows.items()}  # type: ignore[arg-type]
+            for table in domain.tables
         }
         self.rules = [RuleFile(*rule.triple) for rule in domain.rules]
 

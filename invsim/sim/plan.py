@@ -201,7 +201,7 @@ def _task(scenario: Scenario, domain: Domain, name: str, file: TaskFile) -> Task
     request = Request(file.request)
     if file.family is None or file.key is None:
         return Task(name, file.constraint, None, None, request)
-    policy = domain.family(file.family, where=scenario.source.where(f"tasks.{name}.family"))
+    policy = domain.family(file.family, where=scenario.source.where("tasks", name, "family"))
     return Task(name, file.constraint, Slot(file.family, file.key), policy.shape, request)
 
 
@@ -216,7 +216,7 @@ def _drift(scenario: Scenario, world: World, episodes: int) -> tuple[DriftEvent,
         try:
             world, report = after(world, operation)
         except InvsimError as error:
-            raise InputError(str(error), where=scenario.source.where(f"drift[{at}]")) from None
+            raise InputError(str(error), where=scenario.source.where("drift", at)) from None
         last_started = min((tick - 1) // ticks, episodes - 1) if tick > 0 else -1
         events.append(DriftEvent(tick, last_started, operation, report))
     return tuple(events)
@@ -261,7 +261,7 @@ def _eligible(scenario: Scenario, domain: Domain, episodes: tuple[Task, ...], dr
 
 def _windows(scenario: Scenario, episodes: tuple[Task, ...], eligible: Mask) -> tuple[Window, ...]:
     windows = []
-    for window in scenario.manifest.windows:
+    for number, window in enumerate(scenario.manifest.windows):
         mine = np.array([task.constraint == window.constraint for task in episodes])
         if window.eligible_and_cold:
             cold = np.zeros_like(mine)
@@ -273,5 +273,7 @@ def _windows(scenario: Scenario, episodes: tuple[Task, ...], eligible: Mask) -> 
             last = len(episodes) - 1 if window.last is None else window.last
             at = np.arange(len(episodes))
             mask = mine & (at >= window.first) & (at <= last)
+        if not mask.any():
+            raise scenario.error(f"window {window.name!r} holds no episode of its class", "windows", number)
         windows.append(Window(window.name, mask))
     return tuple(windows)

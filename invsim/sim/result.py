@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,8 @@ class Block:
         Index of the first stream.
     episodes : ndarray of int, shape (streams, episodes, len(PER_EPISODE))
         Per episode: attempts made (1..5); completed (0/1); what was injected (``Injected``); whether the key had
-        completed before (0/1); entries evicted and entries restamped; entries in the injected block, summed over
+        completed before (0/1); entries evicted, and entries restamped, counted once for every table they were
+        brought up to date with; entries in the injected block, summed over
         attempts.
     streams : ndarray of int, shape (streams, len(PER_STREAM))
         Per stream: restamp operations; evictions that were right under the row oracle and under the cleared-table
@@ -81,16 +83,17 @@ def write_block(plan: Plan, block: Block, *, model: str, arm: str, folder: Path)
 
 
 def _slug(name: str) -> str:
-    """Return a name fit for a file: what a model file calls itself is never a path."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", name)
+    """Return a name fit for a file: what a model calls itself is never a path, and no two share one."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:60]
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def episode_frame(plan: Plan, block: Block, *, model: str, arm: str) -> pl.DataFrame:
     """Return one row per episode.
 
-    Columns: model, arm, stream, episode, class, key, shape, injected, attempts, retries, completed, first_try,
-    addressable, eligible, evicted, restamped, injected_entries. ``key`` and ``shape`` are null for tasks without a
-    constraint.
+    Columns: scenario, model, arm, stream, episode, class, key, shape, injected, attempts, retries, completed,
+    first_try, addressable, eligible, evicted, restamped, injected_entries. ``key`` and ``shape`` are null for tasks
+    without a constraint.
     """
     import polars as pl
 
@@ -104,6 +107,7 @@ def episode_frame(plan: Plan, block: Block, *, model: str, arm: str) -> pl.DataF
     counts = {name: block.episode(name).ravel() for name in PER_EPISODE}
     return pl.DataFrame(
         {
+            "scenario": pl.repeat(plan.name, streams * episodes, eager=True),
             "model": pl.repeat(model, streams * episodes, eager=True),
             "arm": pl.repeat(arm, streams * episodes, eager=True),
             "stream": np.repeat(np.arange(block.first, block.first + streams), episodes),
@@ -129,8 +133,9 @@ def episode_frame(plan: Plan, block: Block, *, model: str, arm: str) -> pl.DataF
 def stream_frame(plan: Plan, block: Block, *, model: str, arm: str) -> pl.DataFrame:
     """Return one row per stream.
 
-    Columns: model, arm, stream, attempts, retries, completed, exhausted, first_try, evictions, restamped_entries, the
-    names in ``PER_STREAM``, and ``alert_1`` ... per drift event (null where it was never noticed).
+    Columns: scenario, model, arm, stream, attempts, retries, completed, exhausted, first_try, evictions,
+    restamped_entries, the names in ``PER_STREAM``, and ``alert_1`` ... per drift event (null where it was never
+    noticed).
     """
     import polars as pl
 
@@ -139,6 +144,7 @@ def stream_frame(plan: Plan, block: Block, *, model: str, arm: str) -> pl.DataFr
     alerts = {f"alert_{at + 1}": pl.Series(block.alerts[:, at]).replace(-1, None) for at in range(len(plan.drift))}
     return pl.DataFrame(
         {
+            "scenario": pl.repeat(plan.name, streams, eager=True),
             "model": pl.repeat(model, streams, eager=True),
             "arm": pl.repeat(arm, streams, eager=True),
             "stream": np.arange(block.first, block.first + streams),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -9,13 +10,22 @@ from pathlib import Path
 import msgspec
 
 from invsim.errors import InputError, UnknownNameError
-from invsim.located import Source, decode
+from invsim.located import Source, Step, decode
 from invsim.world.domain import RuleFile
 from invsim.world.tables import Scalar
 from invsim.world.wire import Value
 
 SHIPPED = ("payments", "control", "frequency-1", "frequency-2", "frequency-3", "rules", "recipes")
 MAX_ATTEMPTS = 5
+
+RESERVED = frozenset(
+    """
+    arm first_try_by_class first_try_eligible validity compliance_given_valid evictions eviction_precision
+    eviction_precision_row eviction_recall_row eviction_precision_table eviction_recall_table restamped_entries
+    restamp_operations first_try retries attempts completed exhausted attempts_saving token_saving contract_failures
+    """.split()
+)
+"""Names of metrics, which a window may not take."""
 
 RowFile = dict[str, Scalar | list[Scalar]]
 
@@ -53,7 +63,11 @@ class EligibilityFile(msgspec.Struct, forbid_unknown_fields=True, rename={"const
 
 
 class WindowFile(msgspec.Struct, forbid_unknown_fields=True, rename={"constraint": "class"}):
-    """A first-try rate to report over part of a class: episodes ``first`` to ``last``, or the ones listed."""
+    """A first-try rate to report over part of a class.
+
+    Its episodes are those from ``first`` to ``last``; or the ones listed; or, with ``eligible_and_cold``, the eligible
+    ones and the first ever.
+    """
 
     name: str
     constraint: str
@@ -93,9 +107,9 @@ class Scenario:
         """The scenario's name."""
         return self.manifest.name
 
-    def error(self, what: str, field: str, value: object = None) -> InputError:
+    def error(self, what: str, *steps: Step, value: object = None) -> InputError:
         """Return an error located in the manifest."""
-        return InputError(what, where=self.source.where(field), value=value)
+        return InputError(what, where=self.source.where(*steps), value=value)
 
 
 def load_scenario(name: str) -> Scenario:
@@ -110,7 +124,11 @@ def load_scenario(name: str) -> Scenario:
         return parse_scenario(Source(f"{name}.toml", shipped_text(name)))
     if name.endswith(".toml"):
         path = Path(name)
-        return parse_scenario(Source.read(path), beside=path.parent)
+        scenario = parse_scenario(Source.read(path), beside=path.parent)
+        if scenario.name in SHIPPED:
+            what = "is the name of a shipped scenario, whose published figures would stand beside yours; choose another"
+            raise scenario.error(what, "name", value=scenario.name)
+        return scenario
     raise UnknownNameError("scenario", name, (*SHIPPED, "a .toml file"))
 
 
@@ -125,7 +143,9 @@ def parse_scenario(source: Source, *, beside: Path | None = None) -> Scenario:
     manifest = scenario.manifest
     if manifest.episode_ticks < MAX_ATTEMPTS:
         what = f"episode_ticks must be at least {MAX_ATTEMPTS}, the attempts an episode may take"
-        raise scenario.error(what, "episode_ticks", manifest.episode_ticks)
+        raise scenario.error(what, "episode_ticks", value=manifest.episode_ticks)
+    if not manifest.arms:
+        raise scenario.error("arms names no arm", "arms")
     names = manifest.stream.split()
     if not names:
         raise scenario.error("stream names no task", "stream")
@@ -134,7 +154,10 @@ def parse_scenario(source: Source, *, beside: Path | None = None) -> Scenario:
             raise UnknownNameError("task", name, manifest.tasks, where=source.where("stream"))
     for name, task in manifest.tasks.items():
         if (task.family is None) != (task.key is None):
-            raise scenario.error("a task has both family and key, or neither", f"tasks.{name}")
+            raise scenario.error("a task has both family and key, or neither", "tasks", name)
+        for field, value in task.request.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise scenario.error("a request's numbers are finite", "tasks", name, "request", field, value=value)
     for at, drift in enumerate(manifest.drift):
         _check_drift(scenario, at, drift, episodes=len(names))
     _check_metrics(scenario, {task.constraint for task in manifest.tasks.values()}, episodes=len(names))
@@ -145,44 +168,54 @@ _WHAT = ("reload", "edit", "republish", "declare_rule", "remove_rule")
 
 
 def _check_drift(scenario: Scenario, at: int, drift: DriftFile, *, episodes: int) -> None:
-    field = f"drift[{at}]"
+    field = ("drift", at)
     given = [name for name in _WHAT if getattr(drift, name) is not None]
     if len(given) != 1:
         what = f"a drift event has exactly one of {', '.join(_WHAT)}, not {' and '.join(given) or 'none'}"
-        raise scenario.error(what, field)
+        raise scenario.error(what, *field)
     if (drift.after_episode is None) == (drift.at_tick is None):
-        raise scenario.error("a drift event has either after_episode or at_tick", field)
+        raise scenario.error("a drift event has either after_episode or at_tick", *field)
     if drift.after_episode is not None and not 0 <= drift.after_episode < episodes:
         what = f"after_episode must be an episode of the stream, 0 to {episodes - 1}"
-        raise scenario.error(what, f"{field}.after_episode", drift.after_episode)
-    if drift.at_tick is not None and drift.at_tick < 0:
-        raise scenario.error("at_tick must be 0 or more", f"{field}.at_tick", drift.at_tick)
+        raise scenario.error(what, *field, "after_episode", value=drift.after_episode)
+    end = scenario.manifest.episode_ticks * episodes
+    if drift.at_tick is not None and not 0 <= drift.at_tick < end:
+        what = f"at_tick must fall within the stream, 0 to {end - 1}"
+        raise scenario.error(what, *field, "at_tick", value=drift.at_tick)
     if (drift.snapshot is None) != (drift.reload is None):
-        raise scenario.error("reload needs a snapshot, and only reload takes one", field)
+        raise scenario.error("reload needs a snapshot, and only reload takes one", *field)
     if drift.snapshot is not None and drift.snapshot not in scenario.manifest.snapshots:
-        where = scenario.source.where(f"{field}.snapshot")
+        where = scenario.source.where(*field, "snapshot")
         raise UnknownNameError("snapshot", drift.snapshot, scenario.manifest.snapshots, where=where)
     if (drift.put or drift.remove) and drift.edit is None:
-        raise scenario.error("put and remove go with edit", field)
+        raise scenario.error("put and remove go with edit", *field)
     if drift.edit is not None and not (drift.put or drift.remove):
-        raise scenario.error("edit needs put or remove; a benign bump is a republish", field)
+        raise scenario.error("edit needs put or remove; a benign bump is a republish", *field)
 
 
 def _check_metrics(scenario: Scenario, classes: set[str], *, episodes: int) -> None:
     manifest, source = scenario.manifest, scenario.source
     if manifest.eligibility is not None:
         if manifest.eligibility.constraint not in classes:
-            where = source.where("eligibility.class")
+            where = source.where("eligibility", "class")
             raise UnknownNameError("class", manifest.eligibility.constraint, sorted(classes), where=where)
         for name in ("skip_first", "skip_after_rotation"):
             if getattr(manifest.eligibility, name) < 0:
                 value = getattr(manifest.eligibility, name)
-                raise scenario.error(f"{name} must be 0 or more", f"eligibility.{name}", value)
+                raise scenario.error(f"{name} must be 0 or more", "eligibility", name, value=value)
+    names = [window.name for window in manifest.windows]
     for at, window in enumerate(manifest.windows):
+        if window.name in RESERVED or not window.name or window.name in names[:at]:
+            what = "a window's name is its own: not empty, not another window's, not a metric's"
+            raise scenario.error(what, "windows", at, "name", value=window.name)
+        for episode in window.episodes or ():
+            if not 0 <= episode < episodes:
+                what = f"must be an episode of the stream, 0 to {episodes - 1}"
+                raise scenario.error(what, "windows", at, "episodes", value=episode)
         if window.constraint not in classes:
-            where = source.where(f"windows[{at}].class")
+            where = source.where("windows", at, "class")
             raise UnknownNameError("class", window.constraint, sorted(classes), where=where)
         last = episodes - 1 if window.last is None else window.last
         if not 0 <= window.first <= last < episodes:
             what = f"first and last must be episodes of the stream in order, 0 to {episodes - 1}"
-            raise scenario.error(what, f"windows[{at}]", [window.first, last])
+            raise scenario.error(what, "windows", at, value=[window.first, last])

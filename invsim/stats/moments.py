@@ -1,4 +1,4 @@
-"""First and second moments of per-stream counts, in constant memory and exact whatever the order of arrival."""
+"""First and second moments of per-stream counts, in constant memory, the same however streams are cut into blocks."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import msgspec
 
 from invsim.errors import InputError, UnknownNameError
-from invsim.located import Source, decode
-from invsim.world.policies import Condition, Lookup, Member, Multiple, Policy
+from invsim.located import Place, Source, decode
+from invsim.world.policies import Condition, Lookup, Member, Multiple, Policy, require_columns
 from invsim.world.rules import Rule
 from invsim.world.server import World
 from invsim.world.tables import Scalar, Table
@@ -46,24 +46,29 @@ class Domain:
     def __post_init__(self) -> None:
         names = {table.name: table for table in self.tables}
         for at, rule in enumerate(self.rules):
-            for end in rule.edge:
-                _known(end, names, self.source.where(f"rules[{at}]"))
+            where = self.source.where("rules", at)
+            for table, column in ((rule.from_table, rule.from_column), (rule.to_table, rule.to_column)):
+                _known(table, names, where)
+                _some_row_has(names[table], column, where)
+            if any(rule.triple == earlier.triple for earlier in self.rules[:at]):
+                raise InputError("a rule is declared once", where=where, value=rule.triple)
         for at, policy in enumerate(self.policies):
-            where = self.source.where(f"policies[{at}]")
+            where = self.source.where("policies", at)
             if policy.table is not None:
                 _known(policy.table, names, where)
             if isinstance(policy, Member):
                 _known(policy.registry, names, where)
-            if isinstance(policy, Lookup | Member):
-                _has_column(names[policy.table], policy.column, where)
+            if policy.table is not None:
+                require_columns([policy], names[policy.table], where=where)
             for condition in policy.when if isinstance(policy, Lookup) else ():
                 _known(condition.table, names, where)
+                _some_row_has(names[condition.table], condition.column, where)
 
     def world(self, *, level: Level = Level.L6) -> World:
         """Return the domain's initial state, served at a wire level."""
         return World({table.name: table for table in self.tables}, self.rules, self.policies, level=level)
 
-    def family(self, name: str, *, where: str = "") -> Policy:
+    def family(self, name: str, *, where: object = "") -> Policy:
         """Return the policy whose suggestions have type ``name``."""
         for policy in self.policies:
             if policy.type == name:
@@ -71,15 +76,16 @@ class Domain:
         raise UnknownNameError("suggestion type", name, (policy.type for policy in self.policies), where=where)
 
 
-def _known(table: str, tables: Iterable[str], where: str) -> None:
+def _known(table: str, tables: Iterable[str], where: object) -> None:
     if table not in tables:
         raise UnknownNameError("table", table, tables, where=where)
 
 
-def _has_column(table: Table, column: str, where: str) -> None:
-    for key, row in table.rows.items():
-        if column not in row:
-            raise InputError(f"row {key!r} of table {table.name!r} lacks the column {column!r}", where=where)
+def _some_row_has(table: Table, column: str | None, where: object) -> None:
+    """Refuse a column that no row of the table has: a rule or a condition on it would silently never hold."""
+    columns = dict.fromkeys(name for row in table.rows.values() for name in row)
+    if column is not None and table.rows and column not in columns:
+        raise UnknownNameError(f"column of table {table.name}", column, columns, where=where)
 
 
 # The file format -------------------------------------------------------------------------------------------------
@@ -168,7 +174,12 @@ _registered: dict[str, Domain] = {}
 
 
 def register_domain(domain: Domain) -> None:
-    """Make a domain built in Python known under its name to ``load_domain`` and to manifests."""
+    """Make a domain built in Python known under its name to ``load_domain`` and to manifests.
+
+    A later one of the same name takes its place; the shipped names are not to be had.
+    """
+    if domain.name in SHIPPED:
+        raise InputError("is the name of a shipped domain", value=domain.name)
     _registered[domain.name] = domain
 
 
@@ -177,7 +188,7 @@ def domain_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*SHIPPED, *_registered]))
 
 
-def load_domain(name: str, *, beside: Path | None = None, where: str = "") -> Domain:
+def load_domain(name: str, *, beside: Path | None = None, where: object = "") -> Domain:
     """Return a domain by name, or from a TOML file when the name ends in ".toml".
 
     Parameters
@@ -210,6 +221,13 @@ def parse_domain(source: Source) -> Domain:
         title=file.title,
         tables=tuple(Table(name, table.rows, table.version) for name, table in tables.items()),
         rules=tuple(rule.build() for rule in file.rules),
-        policies=tuple(policy.build() for policy in file.policies),
+        policies=tuple(_built(policy, source.where("policies", at)) for at, policy in enumerate(file.policies)),
         source=source,
     )
+
+
+def _built(file: _PolicyFile, where: Place) -> Policy:
+    try:
+        return file.build()
+    except InputError as error:
+        raise InputError(error.what, where=where, value=error.value) from None

@@ -6,12 +6,14 @@ A policy is data where one of the three kinds below fits, and a small class wher
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Decimal
+from fractions import Fraction
 from typing import Protocol
 
-from invsim.world.tables import Table
+from invsim.errors import InputError
+from invsim.world.tables import Row, Table
 from invsim.world.wire import Parameters, Shape, Value
 
 
@@ -45,6 +47,27 @@ class Policy(Protocol):
         """Return the violation, or None when the request passes."""
 
 
+def _row(table: Table, fields: Parameters, key: str) -> Row | None:
+    """Return the row that a request's field names; None where it names none."""
+    return table.rows.get(str(fields[key])) if key in fields else None
+
+
+def require_columns(policies: Iterable[Policy], table: Table, *, where: object = "") -> None:
+    """Check that every row of a table has the columns its policies read from it.
+
+    Raises
+    ------
+    InputError
+        Names the row, the table and the column.
+    """
+    for policy in policies:
+        if isinstance(policy, Lookup | Member) and policy.table == table.name:
+            for key, row in table.rows.items():
+                if policy.column not in row:
+                    what = f"row {key!r} of table {table.name!r} lacks the column {policy.column!r}"
+                    raise InputError(f"{what}, which {policy.type} reads", where=where)
+
+
 @dataclass(frozen=True)
 class Condition:
     """Holds when ``tables[table].rows[request[key]][column] == equals``."""
@@ -56,7 +79,7 @@ class Condition:
 
     def holds(self, fields: Parameters, tables: Mapping[str, Table]) -> bool:
         """Evaluate the condition on a request."""
-        row = tables[self.table].rows.get(str(fields.get(self.key)))
+        row = _row(tables[self.table], fields, self.key)
         return row is not None and row.get(self.column) == self.equals
 
 
@@ -79,11 +102,11 @@ class Lookup:
 
     def check(self, fields: Parameters, tables: Mapping[str, Table]) -> Violation | None:
         """See ``Policy.check``."""
-        row = tables[self.table].rows.get(str(fields.get(self.key)))
+        row = _row(tables[self.table], fields, self.key)
         if row is None or not all(condition.holds(fields, tables) for condition in self.when):
             return None
         wanted = row[self.column]
-        if isinstance(wanted, list) or fields.get(self.field) == wanted:
+        if isinstance(wanted, list | tuple) or fields.get(self.field) == wanted:
             return None
         return Violation(self.message, {self.field: wanted})
 
@@ -106,9 +129,9 @@ class Member:
         given = fields.get(self.field)
         if given is None or str(given) in tables[self.registry].rows:
             return None
-        row = tables[self.table].rows.get(str(fields.get(self.key)))
+        row = _row(tables[self.table], fields, self.key)
         wanted = None if row is None else row[self.column]
-        if wanted is None or isinstance(wanted, list) or wanted == given:
+        if wanted is None or isinstance(wanted, list | tuple) or str(wanted) not in tables[self.registry].rows:
             return Violation(self.message, None)
         return Violation(self.message, {self.field: wanted})
 
@@ -124,12 +147,21 @@ class Multiple:
     shape: Shape = Shape.REWRITE
     table: None = None
 
+    def __post_init__(self) -> None:
+        try:
+            positive = Fraction(self.unit) > 0
+        except (ValueError, ZeroDivisionError):
+            positive = False
+        if not positive:
+            raise InputError('unit must be a positive number written as text, such as "0.01"', value=self.unit)
+
     def check(self, fields: Parameters, tables: Mapping[str, Table]) -> Violation | None:
         """See ``Policy.check``."""
         given = fields.get(self.field)
         if isinstance(given, bool) or not isinstance(given, int | float):
             return None
-        unit = Decimal(self.unit)
-        exact = Decimal(str(given))
-        rounded = (exact / unit).to_integral_value(ROUND_HALF_EVEN) * unit
+        if not math.isfinite(given):
+            return Violation(self.message, None)
+        unit, exact = Fraction(self.unit), Fraction(str(given))
+        rounded = round(exact / unit) * unit
         return None if rounded == exact else Violation(self.message, {self.field: float(rounded)})

@@ -140,4 +140,4 @@ def _values(table: Table, key: str, column: str | None) -> list[object]:
     value = table.rows[key].get(column)
     if value is None:
         return []
-    return list(value) if isinstance(value, list) else [value]
+    return list(value) if isinstance(value, list | tuple) else [value]

@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from invsim.errors import InputError, UnknownNameError
-from invsim.world.policies import Policy, Violation
+from invsim.world.policies import Policy, Violation, require_columns
 from invsim.world.rules import Graph, Rule, fingerprint, node_id, partners, span
 from invsim.world.tables import Diff, Rows, Table
 from invsim.world.wire import CacheHint, Level, Parameters, Request, Response, Suggestion
@@ -157,10 +157,8 @@ class World:
 
     def reloaded(self, table: str, rows: Rows, version: str | None = None) -> tuple[World, ReloadReport]:
         """Load new rows into a table; the version is bumped even when they are the same (a benign republish)."""
-        old = self._table(table)
-        if version == old.version:
-            raise InputError(f"table {table!r} already has that version; a reload needs another", value=version)
-        new, diff = old.reloaded(rows, version)
+        new, diff = self._table(table).reloaded(rows, version)
+        require_columns(self.policies, new)
         before = self.graph
         affected = before.downstream(node_id(table, key) for key in diff.keys)
         world = World({**self.tables, table: new}, self.rules, self.policies, level=self.level)

@@ -27,7 +27,7 @@ class Level(enum.IntEnum):
     L6 = 6
 
     @classmethod
-    def parse(cls, name: str, *, where: str = "") -> Level:
+    def parse(cls, name: str, *, where: object = "") -> Level:
         """Return the level of that name; an unknown one is an ``UnknownNameError``."""
         if name not in cls.__members__:
             raise UnknownNameError("wire level", name, cls.__members__, where=where)

@@ -28,10 +28,11 @@ def learn(server: Server, agent: Agent, slot: Slot, request: Request) -> None:
     """Play an episode: a failure, the suggested fix, a success, and the commit."""
     refused = server.handle(request)
     agent.receive(refused)
-    accepted = server.handle(request.merged(refused.suggestions[0].parameters))
+    mended = request.merged(refused.suggestions[0].parameters)
+    accepted = server.handle(mended)
     assert accepted.ok
     agent.receive(accepted)
-    agent.commit(slot, refused.suggestions)
+    agent.commit(slot, refused.suggestions, mended)
 
 
 def learn_funding(server: Server, agent: Agent) -> list[Slot]:
@@ -73,16 +74,38 @@ def test_a_computed_suggestion_is_never_stored(name: str) -> None:
     assert len(agent.memory) == 0
 
 
-def test_only_the_slots_own_family_is_stored_and_the_latest_counts() -> None:
+def fix(code: str, family: str = CODE.family, **more: str) -> Suggestion:
+    return Suggestion(family, {"promo_code": code, **more}, CacheHint.CACHEABLE, "active_csm_codes")
+
+
+def test_only_the_slots_own_family_is_stored() -> None:
     server, agent = connect("A1")
     agent.receive(server.handle(PLAIN))
-    kinds = [(CODE.family, "OLD"), (CODE.family, "NEW"), ("USE_RECOGNISED_PROMO_CODE", "OTHER")]
-    told = [Suggestion(kind, {"promo_code": code}, CacheHint.CACHEABLE, "active_csm_codes") for kind, code in kinds]
-    stored = agent.commit(CODE, told)
+    told = [fix("NEW"), fix("NEW", "USE_RECOGNISED_PROMO_CODE")]
+    request = Request({"plan": PLAN, "promo_code": "NEW"})
+    stored = agent.commit(CODE, told, request)
     assert stored is not None
-    assert recalled(agent) == [{"promo_code": "NEW"}]
-    assert agent.commit(Slot("USE_REQUIRED_PROMO_TYPE", PLAN), told) is None
+    assert (stored.slot, recalled(agent)) == (CODE, [{"promo_code": "NEW"}])
+    assert agent.commit(Slot("USE_REQUIRED_PROMO_TYPE", PLAN), told, request) is None
     assert len(agent.memory) == 1
+
+
+def test_only_a_fix_that_the_completing_request_carried_is_stored() -> None:
+    server, agent = connect("A1")
+    agent.receive(server.handle(PLAIN))
+    told = [fix("FIRST"), fix("SECOND")]
+    assert agent.commit(CODE, told, Request({"plan": PLAN})) is None
+    assert agent.commit(CODE, told, Request({"plan": PLAN, "promo_code": "OTHER"})) is None
+    agent.commit(CODE, told, Request({"plan": PLAN, "promo_code": "FIRST"}))
+    assert recalled(agent) == [{"promo_code": "FIRST"}]
+
+
+def test_of_several_that_it_carried_the_latest_counts() -> None:
+    server, agent = connect("A1")
+    agent.receive(server.handle(PLAIN))
+    told = [fix("NEW"), fix("NEW", currency="EUR")]
+    agent.commit(CODE, told, Request({"promo_code": "NEW", "currency": "EUR"}))
+    assert recalled(agent) == [{"promo_code": "NEW", "currency": "EUR"}]
 
 
 def test_after_a_rotation_an_append_store_recalls_both_and_a_current_store_one() -> None:
@@ -103,7 +126,7 @@ def test_a_fix_suggested_before_its_row_changed_is_not_stored_as_current(name: s
     solved = server.world.solution(GOVERNED)
     assert solved is not None
     agent.receive(server.handle(solved))  # the planner worked the new code out by itself
-    agent.commit(CODE, told)
+    agent.commit(CODE, told, solved)
     agent.receive(server.handle(PLAIN))
     assert {"promo_code": "SUMMERSALE25"} not in recalled(agent)
 

@@ -4,10 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from invsim.client.arms import Arm, Message, arm_names, get_arm, register_arm
+from invsim.client.arms import Message, get_arm
 from invsim.client.memory import Entry, Memory, Slot, Step
-from invsim.errors import InputError, UnknownNameError
-from invsim.world import Diff, Level, ReloadReport, Response, Rule, Suggestion
+from invsim.world import Diff, ReloadReport, Response, Rule, Suggestion
 from invsim.world.server import RuleChange
 from invsim.world.wire import CacheHint
 
@@ -151,18 +150,13 @@ def test_an_entry_with_a_vector_is_evicted_by_its_key_in_any_of_its_tables() -> 
 
 
 def test_a2dc_notifies_the_entries_that_depended_on_an_evicted_row_and_so_on() -> None:
-    source = entry("ADD:k", "codes")
-    consumer = entry("MID:k", "tokens", "codes", version="2")
-    last = entry("END:k", "map", "tokens")
-    bystander, independent = entry("MID:other", "tokens", "codes", version="2"), entry("END2:k", "map")
-    held = store(source, consumer, last, bystander, independent)
-    # The diff starts at version 1: only the source is stamped there, so only notification reaches the others.
-    message = told(reload("codes", "k", old="1"), versions=NEW)
-    step = observe("A2DC", held, message)
-    assert values(step.evicted)[0] == "ADD:k"
-    assert set(values(step.evicted)) == {"ADD:k", "MID:k", "END:k", "MID:other"}  # a gap took MID:other
-    assert set(stamps(step.memory)) == {"END2:k"}
-    assert "END:k" in stamps(observe("A2D", held, message).memory)
+    source = entry("FUND:k", "tokens", "codes")
+    consumer, next_in_line = entry("MID:k", "map", "tokens"), entry("END:k", "far", "map")
+    of_another_row, of_no_evicted_table = entry("MID:other", "map", "tokens"), entry("ALONE:k", "lone")
+    held = store(of_no_evicted_table, next_in_line, consumer, source, of_another_row)
+    message = told(reload("codes", "k"))
+    assert values(observe("A2DC", held, message).evicted) == ["FUND:k", "MID:k", "END:k"]
+    assert values(observe("A2D", held, message).evicted) == ["FUND:k"]
 
 
 def test_a2dg_evicts_what_the_server_reports_downstream() -> None:
@@ -269,12 +263,15 @@ def test_the_oracle_evicts_what_was_derived_along_a_removed_edge() -> None:
 
 
 def test_the_oracle_evicts_the_to_side_of_an_added_edge_and_restamps_its_from_side() -> None:
-    step = observe("A2DO", store(FUND, CODE, PROMO), quiet("r2", ADDED))
+    # The sides are the tables that fixes are read from; merely depending on one is not being of that side.
+    on_to, on_from = entry("PROMO:edu", "map", "codes"), entry("PROMO:gov", "map", "tokens")
+    step = observe("A2DO", store(FUND, CODE, on_to, on_from), quiet("r2", ADDED))
     assert values(step.evicted) == ["ADD:growth"]
     assert [values(each) for each in step.restamps] == [["FUND:visa"]]
     assert stamps(step.memory) == {
         "FUND:visa": {"tokens": "1", "map": "1", "codes": "1"},
-        "PROMO:edu": {"map": "1"},
+        "PROMO:edu": {"map": "1", "codes": "1"},
+        "PROMO:gov": {"map": "1", "tokens": "1"},
     }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from invsim.errors import InputError
@@ -93,11 +93,7 @@ def test_the_text_itself_is_right() -> None:
         ("after = 23", "after = 2.5", "m.toml, line 14, drift[1].after: Expected int, got float (got 2.5)"),
         ("after = 30", "after = []", "m.toml, line 18, drift[2].after: Expected int, got array"),
         ('"A1", "A2"', '"A1", 2', "m.toml, line 4, arms[1]: Expected str, got int (got 2)"),
-        (
-            "first = 3",
-            'first = "x"',
-            "m.toml, line 8, limits.window.first: Expected int, got str (got 'x')",
-        ),
+        ("first = 3", 'first = "x"', "m.toml, line 8, limits.window.first: Expected int, got str (got 'x')"),
     ],
 )
 def test_a_value_of_the_wrong_type(old: str, new: str, message: str) -> None:
@@ -109,16 +105,8 @@ def test_a_value_of_the_wrong_type(old: str, new: str, message: str) -> None:
     [
         ('stream = "G', 'streem = "G', "m.toml, line 3, streem: Object contains unknown field streem (got 'G k1 N')"),
         ("low = 0.5", "lowe = 0.5", "m.toml, line 7, limits.lowe: Object contains unknown field lowe (got 0.5)"),
-        (
-            "after = 23",
-            "after = 23\n  afetr = 1",
-            "m.toml, line 15, drift[1].afetr: Object contains unknown field afetr (got 1)",
-        ),
-        (
-            "first = 3",
-            "frist = 3",
-            "m.toml, line 8, limits.window.frist: Object contains unknown field frist (got 3)",
-        ),
+        ("after = 23", "after = 23\n  x = 1", "m.toml, line 15, drift[1].x: Object contains unknown field x (got 1)"),
+        ("first = 3", "frist = 3", "m.toml, line 8, limits.window.frist: Object contains unknown field frist (got 3)"),
     ],
 )
 def test_an_unknown_field_is_shown_with_its_value(old: str, new: str, message: str) -> None:
@@ -181,6 +169,23 @@ def test_a_fault_under_a_name_of_the_writers_own_is_on_its_line_too(text: str, l
 def test_what_only_looks_like_a_line_of_toml_misleads_nobody(text: str) -> None:
     line = next(at for at, each in enumerate(text.split("\n"), start=1) if 'low = "y"' in each)
     assert fault(text).startswith(f"m.toml, line {line}, limits.low: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ('arms = [\n"A1",\n2,\n]\nname = "x"', "m.toml, line 1, arms[1]: "),
+        ('arms = [\n"A1",\n]\nname = 3\nstream = """\n\n\n\n"""', "m.toml, line 4, name: "),
+        (
+            'name = "x"\n[tasks.a]\nname = "a"\n[tasks.b]\n[tasks.c]\nname = "c"',
+            "m.toml, line 4, tasks.b: Object missing",
+        ),
+        ('name = "x"\n[tasks."a.b"]\nname = 3', 'm.toml, line 3, tasks."a.b".name: '),
+    ],
+    ids=["inside a statement", "beside long ones", "a table that lacks a field", "a quoted key"],
+)
+def test_the_line_is_where_the_statement_begins(text: str, start: str) -> None:
+    assert fault(text).startswith(start)
 
 
 def test_convert_locates_what_was_parsed_elsewhere() -> None:
@@ -259,13 +264,13 @@ def test_arbitrary_text_raises_nothing_but_an_input_error(text: str) -> None:
     assert in_one_line(complaint(text))
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(st.lists(SNIPPETS, max_size=25).map("".join))
 def test_broken_toml_raises_nothing_but_an_input_error(text: str) -> None:
     assert in_one_line(complaint(text))
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_any_parsed_content_raises_nothing_but_an_input_error(data: dict) -> None:
     with contextlib.suppress(InputError):

@@ -89,8 +89,13 @@ def test_no_table_has_the_same_version_twice(reloads: list) -> None:
     assert len(seen) == len(server.world.versions) + len(reloads)
 
 
-def test_a_reload_under_the_version_it_has_is_refused() -> None:
-    with pytest.raises(InputError, match=r"needs another \(got '1\.0\.0'\)"):
+def test_a_reload_under_a_version_it_has_or_has_had_is_refused() -> None:
+    server = Server(ACME.world())
+    rows = server.world.tables["active_csm_codes"].rows
+    server.reload_table("active_csm_codes", rows, "x")
+    with pytest.raises(InputError, match=r"a reload needs a new one \(got '1\.0\.0'\)"):
+        server.reload_table("active_csm_codes", {}, "1.0.0")
+    with pytest.raises(InputError, match=r"a reload needs a new one \(got '1\.0\.0'\)"):
         Server(ACME.world()).reload_table("active_csm_codes", {}, "1.0.0")
 
 

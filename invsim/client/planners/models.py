@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from importlib import resources
 from pathlib import Path
 
 import msgspec
 
+from invsim.client.arms import get_arm
 from invsim.client.planners.probabilistic import Behaviour, ProbabilisticModel, RetryLaw
 from invsim.errors import InputError, UnknownNameError
-from invsim.located import Source, decode
+from invsim.located import Source, Step, decode
 from invsim.world.wire import Shape
 
 PUBLISHED = (
@@ -78,7 +80,12 @@ def load_model(name: str) -> ProbabilisticModel:
     UnknownNameError, InputError
         A file's errors name its line and field.
     """
-    return parse_model(model_source(name))
+    source = model_source(name)
+    model = parse_model(source)
+    if name not in model_names() and model.name in model_names():
+        what = "is the name of a shipped model, whose published figures would stand beside yours; choose another"
+        raise InputError(what, where=source.where("name"), value=model.name)
+    return model
 
 
 def model_source(name: str) -> Source:
@@ -97,11 +104,13 @@ def parse_model(source: Source) -> ProbabilisticModel:
     shapes = [str(shape) for shape in Shape]
     for shape in file.shapes:
         if shape not in shapes:
-            raise UnknownNameError("hint shape", shape, shapes, where=source.where(f"shape.{shape}"))
-    if file.tokens.conflict < 0:
-        where = source.where("tokens.conflict")
-        raise InputError("conflict must be 0 or more", where=where, value=file.tokens.conflict)
-    default = _behaviour(file.default, Behaviour(), source, "default")
+            raise UnknownNameError("hint shape", shape, shapes, where=source.where("shape", shape))
+    if not 0 <= file.tokens.conflict < math.inf:
+        where = source.where("tokens", "conflict")
+        raise InputError("conflict must be a finite number, 0 or more", where=where, value=file.tokens.conflict)
+    for arm in file.published_arms:
+        get_arm(arm, where=source.where("published_arms"))
+    default = _behaviour(file.default, Behaviour(), source, ("default",))
     return ProbabilisticModel(
         name=file.name,
         title=file.title,
@@ -109,31 +118,32 @@ def parse_model(source: Source) -> ProbabilisticModel:
         published_arms=tuple(file.published_arms),
         conflict=file.tokens.conflict,
         default=default,
-        classes={name: _behaviour(each, default, source, f"class.{name}") for name, each in file.classes.items()},
-        shapes={name: _behaviour(each, default, source, f"shape.{name}") for name, each in file.shapes.items()},
+        classes={name: _behaviour(each, default, source, ("class", name)) for name, each in file.classes.items()},
+        shapes={name: _behaviour(each, default, source, ("shape", name)) for name, each in file.shapes.items()},
     )
 
 
-def _behaviour(file: _BehaviourFile, base: Behaviour, source: Source, field: str) -> Behaviour:
+def _behaviour(file: _BehaviourFile, base: Behaviour, source: Source, field: tuple[Step, ...]) -> Behaviour:
     def rate(value: float | _Count | None, name: str, otherwise: float) -> float:
-        return otherwise if value is None else _rate(value, source, f"{field}.{name}")
+        return otherwise if value is None else _rate(value, source, (*field, name))
 
     first, repeat = base.p_unaided_first, base.p_unaided_repeat
     match file.p_unaided:
         case None:
             pass
         case _Unaided(applied=int(applied), of=int(of), first=None, repeat=None):
-            first = repeat = _rate(_Count(applied, of), source, f"{field}.p_unaided")
-        case _Unaided(applied=None, of=None) as split:
+            first = repeat = _rate(_Count(applied, of), source, (*field, "p_unaided"))
+        case _Unaided(applied=None, of=None) as split if split.first is not None or split.repeat is not None:
             first = rate(split.first, "p_unaided", first)
             repeat = rate(split.repeat, "p_unaided", repeat)
         case float() | int() as value:
-            first = repeat = _rate(value, source, f"{field}.p_unaided")
+            first = repeat = _rate(value, source, (*field, "p_unaided"))
         case other:
-            where = source.where(f"{field}.p_unaided")
-            raise InputError("p_unaided is a rate, {applied, of}, or {first, repeat}", where=where, value=other)
-    retry = _law(file.retry, source, f"{field}.retry") or base.retry
-    injected = _law(file.retry_injected, source, f"{field}.retry_injected")
+            where = source.where(*field, "p_unaided")
+            shown = {name: each for name, each in msgspec.to_builtins(other).items() if each is not None}
+            raise InputError("p_unaided is a rate, {applied, of}, or {first, repeat}", where=where, value=shown)
+    retry = _law(file.retry, source, (*field, "retry")) or base.retry
+    injected = _law(file.retry_injected, source, (*field, "retry_injected"))
     if injected is None:
         injected = retry if file.retry is not None else base.retry_injected
     return Behaviour(
@@ -147,21 +157,21 @@ def _behaviour(file: _BehaviourFile, base: Behaviour, source: Source, field: str
     )
 
 
-def _rate(value: float | _Count, source: Source, field: str) -> float:
+def _rate(value: float | _Count, source: Source, field: tuple[Step, ...]) -> float:
     if isinstance(value, _Count):
         if not (value.of > 0 and 0 <= value.applied <= value.of):
             counts = {"applied": value.applied, "of": value.of}
-            raise InputError("counts need 0 <= applied <= of, of > 0", where=source.where(field), value=counts)
+            raise InputError("counts need 0 <= applied <= of, of > 0", where=source.where(*field), value=counts)
         return value.applied / value.of
     if not 0.0 <= value <= 1.0:
-        raise InputError("must be a probability from 0 to 1", where=source.where(field), value=value)
+        raise InputError("must be a probability from 0 to 1", where=source.where(*field), value=value)
     return float(value)
 
 
-def _law(file: _Law | None, source: Source, field: str) -> RetryLaw | None:
+def _law(file: _Law | None, source: Source, field: tuple[Step, ...]) -> RetryLaw | None:
     if file is None:
         return None
-    where = source.where(field)
+    where = source.where(*field)
     if (file.q is None) == (file.pmf is None):
         raise InputError("a retry law is either { q = ... } or { pmf = [...] }", where=where)
     if file.q is not None:

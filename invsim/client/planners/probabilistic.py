@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ IGNORE, APPLY, APPLY_STALE, SOLVE = Action
 NOTHING, VALID, CONFLICT, STALE = Injected
 
 
-def _probability(value: float, name: str, where: str = "") -> float:
+def _probability(value: float, name: str, where: object = "") -> float:
     if not 0.0 <= value <= 1.0:
         raise InputError(f"{name} must be a probability from 0 to 1", where=where, value=value)
     return float(value)
@@ -37,20 +38,20 @@ class RetryLaw:
     cumulative: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        steps = (0.0, *self.cumulative)
-        if any(later < earlier - 1e-12 for earlier, later in zip(steps, self.cumulative, strict=False)):
-            raise InputError("a retry law must be non-decreasing", value=self.cumulative)
-        if not self.cumulative or self.cumulative[-1] > 1.0:
-            raise InputError("a retry law holds cumulative probabilities", value=self.cumulative)
+        steps = (0.0, *self.cumulative, 1.0)
+        rising = all(earlier <= later for earlier, later in itertools.pairwise(steps))
+        if len(self.cumulative) != MAX_RETRIES or not rising:
+            what = f"a retry law is {MAX_RETRIES} cumulative probabilities that do not fall"
+            raise InputError(what, value=self.cumulative)
 
     @classmethod
-    def geometric(cls, q: float, *, where: str = "") -> RetryLaw:
+    def geometric(cls, q: float, *, where: object = "") -> RetryLaw:
         """Each retry succeeds with probability q, independently: P(within k) = 1 - (1 - q)^k."""
         q = _probability(q, "q", where)
         return cls(tuple(1.0 - (1.0 - q) ** k for k in range(1, MAX_RETRIES + 1)))
 
     @classmethod
-    def explicit(cls, pmf: tuple[float, ...], *, where: str = "") -> RetryLaw:
+    def explicit(cls, pmf: tuple[float, ...], *, where: object = "") -> RetryLaw:
         """``pmf[k - 1]`` = P(exactly k retries); what is left of 1 is exhaustion."""
         if len(pmf) > MAX_RETRIES:
             raise InputError(f"pmf has at most {MAX_RETRIES} terms", where=where, value=list(pmf))
@@ -60,8 +61,7 @@ class RetryLaw:
             sums.append(total)
         if total > 1.0 + 1e-9:
             raise InputError("the terms of pmf sum to more than 1", where=where, value=list(pmf))
-        if total > 1.0 - 1e-9:  # rounding must not turn certainty into a chance of exhaustion
-            sums = [1.0 if each > 1.0 - 1e-9 else each for each in sums]
+        sums = [1.0 if each > 1.0 - 1e-9 else each for each in sums]  # rounding is no chance of exhaustion
         return cls(tuple(sums))
 
     @property

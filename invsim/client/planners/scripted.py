@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from invsim.client.planners.base import Action, ComplianceModel, Injected, Situation
+from invsim.client.planners.probabilistic import MAX_RETRIES
 from invsim.errors import PlannerError
 from invsim.world.wire import Request
 
@@ -28,8 +29,11 @@ class Outcome:
     exhausted: bool = False
 
     def __post_init__(self) -> None:
-        if self.first_try == bool(self.retries or self.exhausted):
-            raise PlannerError(f"an outcome is a first-try success or a failure that ends somehow, not {self}")
+        ends = [self.first_try, self.exhausted, self.retries != 0]
+        if sum(ends) != 1 or not 0 <= self.retries <= MAX_RETRIES:
+            raise PlannerError(
+                f"an episode succeeds at once, or after 1 to {MAX_RETRIES} retries, or exhausts, not {self}"
+            )
 
 
 @dataclass(frozen=True)
