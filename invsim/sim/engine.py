@@ -89,7 +89,9 @@ class _Stream:
     def drift(self) -> Process:
         """Play each drift event at its tick."""
         for event in self.plan.drift:
-            yield self.env.timeout(max(0, HALF_TICKS * event.tick - 1 - self.env.now))
+            wait = HALF_TICKS * event.tick - 1 - self.env.now
+            if wait > 0:  # without one, several events at tick 0 would let the first attempt in between
+                yield self.env.timeout(wait)
             self._apply(event)
 
     def episodes(self) -> Process:
