@@ -177,11 +177,11 @@ def test_random_drift_on_acme(ledger) -> None:
 
 
 def depot_scenario(seed: int) -> Scenario:
-    """Random tasks and drift on the depot: some of it before the first episode and after the last, much of it at once."""
+    """Random tasks and drift on the depot, much of it at once, some before the first episode and after the last."""
     random = Random(seed)
     tasks = {"N": TaskFile(constraint="none", request={"site": "nowhere", "weight": random.choice([1.0, 1.3])})}
-    for number in range(random.randint(2, 7)):
-        family, site = random.choice(FAMILIES), random.choice(["oslo", "oslo", "bonn"])
+    for number in range(random.randint(3, 8)):
+        family, site = random.choice(FAMILIES), random.choice(["oslo", "oslo", "oslo", "bonn"])
         request: dict[str, str | int | float | bool] = {"site": site, "weight": random.choice([1.0, 1.0, 1.0, 1.3])}
         for name, values in VALUES.values():
             if name != "open" and random.random() < 0.5:
@@ -249,7 +249,7 @@ def test_random_drift_where_families_share_a_key(ledger) -> None:
         seen.compare(compile_plan(depot_scenario(seed)), seed)
     ledger.check("streams on which both engines agree, shared keys", seen.streams, low=300 * len(ARMS) * STREAMS)
     totals = seen.totals
-    assert totals["A2DC"]["evicted"] != totals["A2D"]["evicted"]
+    assert totals["A2DC"]["evicted"] > totals["A2DRC"]["evicted"] + 10  # by notification, all else being equal
     assert all(totals[name]["rules"] > 20 for name in ("A2DC", "A2DG", "A2DR", "A2DRC", "A2DO"))
 
 

@@ -45,9 +45,9 @@ class VectorEngine:
 
     Examples
     --------
-    Arms of a chunk of streams share its draws:
+    Arms share the draws of a chunk of streams. A total is an array, or a number where the streams do not differ:
 
-    >>> from invsim.client.arms import A0, A1
+    >>> from invsim.client.arms import A0, A2D
     >>> from invsim.client.planners import load_model
     >>> from invsim.sim.facts import tabulate
     >>> from invsim.sim.plan import compile_plan
@@ -55,8 +55,8 @@ class VectorEngine:
     >>> plan = compile_plan(load_scenario("payments"))
     >>> engine = VectorEngine(tabulate(plan), load_model("compliant"))
     >>> drawn = engine.draw(seed=1, first=0, count=10_000)
-    >>> [int(engine.play(arm, drawn).total("attempts", plan.eligible).max()) for arm in (A0, A1)]
-    [14, 8]
+    >>> [engine.play(arm, drawn).total("attempts", plan.eligible) for arm in (A0, A2D)]
+    [18, 9]
     """
 
     def __init__(self, facts: Facts, model: ComplianceModel) -> None:
