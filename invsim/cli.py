@@ -304,6 +304,8 @@ def _print_results(plan: Plan, results: Sequence[RunResult], *, as_json: bool, m
         console.print()
         for part in for_terminal(result, f"{result.scenario}, {result.model}", width=console.width):
             console.print(part)
+    for note in plan.notes:
+        console.print(f"note: {escape(note)}")
     for arm in plan.arms:
         if arm.level > plan.world.level and any(each.arm == arm.name for each in first.arms):
             console.print(f"note: {arm.name} reads what only {arm.level.name} and above send; here it does less")
@@ -433,6 +435,8 @@ def scenario_check(file: str) -> None:
         click.echo(f"  after episode {event.after_episode}, tick {event.tick}: {kind}, {event.subject}")
     listed = " ".join(str(at) for at in plan.eligible.nonzero()[0])
     click.echo(f"  eligible episodes: {listed or 'none declared'}")
+    for note in plan.notes:
+        click.echo(f"  note: {note}")
 
 
 @scenario.command("new")

@@ -5,21 +5,28 @@ This is where the simulator and the statistics meet; ``run`` is what the command
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from invsim.client.arms import A0, Arm
 from invsim.client.planners.base import ComplianceModel, Injected
 from invsim.errors import InputError, UnknownNameError
 from invsim.sim.engine import simulate_block
+from invsim.sim.facts import NotTabularError, tabulate
 from invsim.sim.plan import Plan
 from invsim.sim.result import Block
+from invsim.sim.vector import Outcomes, VectorEngine
 from invsim.stats.costs import TokenCosts
 from invsim.stats.metrics import STREAM_COUNTS, Counts, Layout, Summary
-from invsim.stats.moments import Estimate
+from invsim.stats.moments import Column, Estimate
 
 CHUNK = 500
-"""Streams simulated at a time: large enough that reducing them is cheap, small enough to hold."""
+"""Streams simulated at a time by SimPy: large enough that reducing them is cheap, small enough to hold."""
+
+VECTOR_DRAWS = 1_500_000
+"""Draws of the streams that NumPy simulates at a time: long enough arrays to be fast, short enough to stay in cache."""
+
+ENGINES = ("auto", "simpy", "vector")
 
 
 @dataclass(frozen=True)
@@ -85,8 +92,9 @@ def run(
     replications: int = 500,
     seed: int = 1,
     costs: TokenCosts | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     observe: Observer | None = None,
+    engine: str = "simpy",
 ) -> RunResult:
     """Simulate a plan under some arms and estimate every metric.
 
@@ -103,38 +111,84 @@ def run(
     seed : int
         0 or more. Arms meet common random numbers.
     costs : TokenCosts, optional
-    chunk : int
+    chunk : int, optional
         Streams held at a time.
     observe : callable, optional
         Called with (arm, block) for every block of a requested arm, to write or to count.
+    engine : str
+        "simpy", "vector", or "auto": vector wherever it can run the plan, the arms and the model. Both give the same
+        numbers.
 
     Raises
     ------
     InputError
         For a replication count or a chunk below 1, or a negative seed.
+    UnknownNameError
+        For an engine that there is none of.
+    NotTabularError
+        For a plan, an arm or a model that the vector engine was told to run and cannot.
     """
     if replications < 1:
         raise InputError("replications must be 1 or more", value=replications)
     if seed < 0:
         raise InputError("seed must be 0 or more", value=seed)
-    if chunk < 1:
+    if chunk is not None and chunk < 1:
         raise InputError("chunk must be 1 or more", value=chunk)
+    if engine not in ENGINES:
+        raise UnknownNameError("engine", engine, ENGINES)
     chosen = tuple(dict.fromkeys(plan.arms if arms is None else arms))
     names = [arm.name for arm in chosen]
     if len(set(names)) < len(names):
         raise InputError("two arms have one name, so their results could not be told apart", value=names)
     costs = costs or TokenCosts(conflict=model.conflict_cost)
     summaries = {arm.name: Summary(layout(plan, model, arm, costs)) for arm in chosen}
-    for baseline, arm, block in _blocks(plan, model, chosen, replications, seed, chunk):
-        summaries[arm.name].add(counts(block, baseline))
-        if observe is not None:
-            observe(arm, block)
+    vector = None if engine == "simpy" else _vector(plan, model, chosen, must=engine == "vector")
+    if vector is None:
+        _run_simpy(plan, model, chosen, replications, seed, chunk or CHUNK, summaries, observe)
+    else:
+        size = chunk or max(1, VECTOR_DRAWS // plan.slots)
+        _run_vector(vector, chosen, replications, seed, size, summaries, observe)
     results = tuple(
         ArmResult(name, summary.metrics(), summary.first_try_by_class()) for name, summary in summaries.items()
     )
     return RunResult(
-        plan.name, model.name, seed, replications, plan.world.level.name, results, as_published=plan.as_written
+        plan.name,
+        model.name,
+        seed,
+        replications,
+        plan.world.level.name,
+        results,
+        engine="simpy" if vector is None else "vector",
+        as_published=plan.as_written,
     )
+
+
+def _vector(plan: Plan, model: ComplianceModel, arms: Sequence[Arm], *, must: bool) -> VectorEngine | None:
+    """Return the vector engine; None where it cannot run the plan, the model or an arm, and need not."""
+    try:
+        vector = VectorEngine(tabulate(plan), model)
+        vector.prepare(arms)
+    except NotTabularError:
+        if must:
+            raise
+        return None
+    return vector
+
+
+def _run_simpy(
+    plan: Plan,
+    model: ComplianceModel,
+    arms: Sequence[Arm],
+    replications: int,
+    seed: int,
+    chunk: int,
+    summaries: Mapping[str, Summary],
+    observe: Observer | None,
+) -> None:
+    for baseline, arm, block in _blocks(plan, model, arms, replications, seed, chunk):
+        summaries[arm.name].add(counts(block, baseline))
+        if observe is not None:
+            observe(arm, block)
 
 
 def _blocks(
@@ -150,6 +204,37 @@ def _blocks(
             else:
                 block = simulate_block(plan, arm=arm, model=model, seed=seed, first=first, count=count)
                 yield baseline, arm, block
+
+
+def _run_vector(
+    engine: VectorEngine,
+    arms: Sequence[Arm],
+    replications: int,
+    seed: int,
+    chunk: int,
+    summaries: Mapping[str, Summary],
+    observe: Observer | None,
+) -> None:
+    """Reduce each chunk of streams straight to sums; only an observer needs a block."""
+    for first in range(0, replications, chunk):
+        drawn = engine.draw(seed=seed, first=first, count=min(chunk, replications - first))
+        baseline = engine.attempts_without_memory(drawn)
+        for arm in arms:
+            outcomes = engine.play(arm, drawn)
+            add_outcomes(summaries[arm.name], outcomes, baseline)
+            if observe is not None:
+                observe(arm, outcomes.block())
+
+
+def add_outcomes(summary: Summary, outcomes: Outcomes, baseline_attempts: Column) -> None:
+    """Add some streams of the vector engine to a summary, beside the attempts of the same streams without memory."""
+    summary.add_columns(
+        {name: outcomes.total(*each) for name, each in summary.totals.items()},
+        baseline_attempts=baseline_attempts,
+        per_stream={name: outcomes.streams.get(name, 0) for name in STREAM_COUNTS},
+        alerts=outcomes.alerts,
+        streams=outcomes.count,
+    )
 
 
 def layout(plan: Plan, model: ComplianceModel, arm: Arm, costs: TokenCosts) -> Layout:

@@ -34,6 +34,11 @@ def uniforms(seed: int, *, first: int, count: int, slots: int) -> npt.NDArray[np
     ndarray, shape (count, slots)
         In [0, 1). Row ``i`` equals row 0 of the same call with ``first = first + i``.
     """
+    return generator(seed, first=first, slots=slots).random((count, slots))
+
+
+def generator(seed: int, *, first: int, slots: int) -> np.random.Generator:
+    """Return a generator that is about to draw stream ``first``, and then the streams after it."""
     bits = np.random.PCG64(np.random.SeedSequence(seed))
     bits.advance(first * slots)
-    return np.random.Generator(bits).random((count, slots))
+    return np.random.Generator(bits)

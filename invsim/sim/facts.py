@@ -60,25 +60,31 @@ class Recovery:
     completed : bool
     committed : int
         Fix that is stored on completion; -1 for none.
-    heard : frozenset of str
-        Families whose suggestions came with a failed response, the first try's included.
+    failures : tuple of frozenset of str
+        Per failed response, the first try's first: the families of its suggestions.
     """
 
     attempts: int
     completed: bool
     committed: int
-    heard: frozenset[str]
+    failures: tuple[frozenset[str], ...]
+
+    @property
+    def heard(self) -> frozenset[str]:
+        """Families whose suggestions came with a failed response, the first try's included."""
+        return frozenset().union(*self.failures)
 
 
 @dataclass(frozen=True)
 class FirstRequest:
-    """What the server says to one possible first request.
+    """What the server says to one possible first request: whether it passes, and whether its own policy is satisfied.
 
     ``recoveries[k]`` is what follows when the planner complies from attempt ``k + 2`` on, k = 0..3; ``recoveries[4]``
     when it never does. Empty when the request passes.
     """
 
     ok: bool
+    right: bool
     recoveries: tuple[Recovery, ...]
 
 
@@ -132,7 +138,7 @@ class EpisodeFacts:
         Index into ``Facts.slots``; -1 for a task without a constraint.
     first_occurrence : bool
     works : tuple of bool
-        Per fix of the slot, whether it passes in this episode.
+        Per fix of the slot, whether it satisfies the slot's own policy in this episode.
     first : mapping
         By first request: ``SOLVED``, ``PLAIN``, or the index of a fix.
     drift : tuple of DriftFacts
@@ -163,11 +169,21 @@ class EpisodeFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """A plan, tabulated."""
+    """A plan, tabulated.
+
+    Parameters
+    ----------
+    plan : Plan
+    slots : tuple of SlotFacts
+    episodes : tuple of EpisodeFacts
+    closing : tuple of DriftFacts
+        Events after the last episode, in order. No client meets them, but the oracles count what they make wrong.
+    """
 
     plan: Plan
     slots: tuple[SlotFacts, ...]
     episodes: tuple[EpisodeFacts, ...]
+    closing: tuple[DriftFacts, ...]
 
 
 def tabulate(plan: Plan) -> Facts:
@@ -204,7 +220,7 @@ class _Tabulator:
 
     def facts(self) -> Facts:
         plan = self.plan
-        worlds = _worlds(plan)
+        worlds, closing = _worlds(plan)
         pending = [(worlds[at][0], task) for at, task in enumerate(plan.episodes) if task.slot is not None]
         # A fix that is told in one episode can, once stale, bring out another: go on until nothing new is told.
         known = -1
@@ -214,7 +230,7 @@ class _Tabulator:
                 self._first(world, task)
         episodes = tuple(self._episode(at, task, worlds) for at, task in enumerate(plan.episodes))
         slots = tuple(SlotFacts(slot, self.tables[at], tuple(self.values[at])) for slot, at in self.index.items())
-        return Facts(plan, slots, episodes)
+        return Facts(plan, slots, episodes, tuple(self._drift(step) for step in closing))
 
     # Answers ----------------------------------------------------------------------------------------------------
 
@@ -232,24 +248,27 @@ class _Tabulator:
 
     def _answers(self, world: World, task: Task, slot: int, request: Request) -> FirstRequest:
         response = world.evaluate(request)
+        right = task.slot is not None and world.heeds(request, task.slot.family)
         if response.ok:
-            return FirstRequest(True, ())
-        return FirstRequest(
-            False, tuple(self._recovery(world, task, slot, response, complies) for complies in range(2, NEVER + 1))
-        )
+            return FirstRequest(True, right, ())
+        # A fix that is right stays in the request while the rest of it is mended.
+        kept = request if right else task.request
+        recoveries = (self._recovery(world, task, slot, kept, response, complies) for complies in range(2, NEVER + 1))
+        return FirstRequest(False, right, tuple(recoveries))
 
-    def _recovery(self, world: World, task: Task, slot: int, response: Response, complies: int) -> Recovery:
+    def _recovery(
+        self, world: World, task: Task, slot: int, kept: Request, response: Response, complies: int
+    ) -> Recovery:
         told: list[Suggestion] = []
-        heard: set[str] = set()
+        failures = [_families(response)]
         for attempt in range(2, MAX_ATTEMPTS + 1):
             told += response.suggestions
-            heard.update(suggestion.type for suggestion in response.suggestions)
-            request = _retry(world, task, told) if attempt >= complies else task.request
+            request = _retry(world, task, kept, told) if attempt >= complies else task.request
             response = world.evaluate(request)
             if response.ok:
-                return Recovery(attempt, True, self._stored(slot, told, request), frozenset(heard))
-        heard.update(suggestion.type for suggestion in response.suggestions)
-        return Recovery(MAX_ATTEMPTS, False, -1, frozenset(heard))
+                return Recovery(attempt, True, self._stored(slot, told, request), tuple(failures))
+            failures.append(_families(response))
+        return Recovery(MAX_ATTEMPTS, False, -1, tuple(failures))
 
     def _stored(self, slot: int, told: Sequence[Suggestion], request: Request) -> int:
         """Return the number of the last suggestion of the slot's own family that may be kept; -1 if there is none."""
@@ -287,23 +306,13 @@ class _Tabulator:
                 if world.versions[table] != seen.versions[table]
             }
             moved = {table: moved[table] for table in world.versions if table in moved}
-        for number, parameters in enumerate(self.parameters[slot] if slot >= 0 else ()):
-            request = task.request.merged(parameters)
-            if not first[number].ok and world.heeds(
-                request, self.plan.domain.policies[0].type if task.slot is None else task.slot.family
-            ):
-                what = f"task {task.name!r} breaks other policies besides the one its fix is about"
-                raise NotTabularError(f"{what}; only --engine simpy can run that")
         return EpisodeFacts(
             constraint=plan.classes.index(task.constraint),
             slot=slot,
             first_occurrence=plan.first_occurrence[at],
-            works=tuple(first[number].ok for number in range(len(self.parameters[slot]))) if slot >= 0 else (),
+            works=tuple(first[number].right for number in range(len(self.parameters[slot]))) if slot >= 0 else (),
             first=first,
-            drift=tuple(
-                DriftFacts(step.index, self._state(step.before), self._state(step.after), _reloaded(step.report))
-                for step in steps
-            ),
+            drift=tuple(self._drift(step) for step in steps),
             moved=moved,
             fingerprint_moved=(seen is not None and level >= Level.L6 and world.rules_version != seen.rules_version),
             rule_changes=tuple(step.report for step in steps if isinstance(step.report, RuleChange)),
@@ -311,16 +320,20 @@ class _Tabulator:
             state=self._state(world),
         )
 
+    def _drift(self, step: _Step) -> DriftFacts:
+        return DriftFacts(step.index, self._state(step.before), self._state(step.after), _reloaded(step.report))
+
     def _state(self, world: World) -> State:
         rows = []
         for slot, at in self.index.items():
-            row = world.tables[self.tables[at]].rows.get(slot.key)
+            table = world.tables.get(self.tables[at])  # none where the fix is computed from the request
+            row = table.rows.get(slot.key) if table else None
             if row not in self.rows[at]:
                 self.rows[at].append(row)
             rows.append(self.rows[at].index(row))
         return State(
             tuple(rows),
-            tuple(world.versions[table] for table in self.tables),
+            tuple(world.versions.get(table, "") for table in self.tables),
             tuple(frozenset(world.vector(table)) for table in self.tables),
         )
 
@@ -333,34 +346,39 @@ class _Step:
     report: ReloadReport | RuleChange
 
 
-def _worlds(plan: Plan) -> list[tuple[World, tuple[_Step, ...]]]:
-    """Return, per episode, the world it meets and the drift since the episode before."""
-    world, pending = plan.world, list(enumerate(plan.drift))
-    found = []
+def _worlds(plan: Plan) -> tuple[list[tuple[World, tuple[_Step, ...]]], list[_Step]]:
+    """Return, per episode, the world it meets and the drift since the episode before; and the drift after the last."""
+    world, steps = plan.world, []
+    for index, event in enumerate(plan.drift):
+        following, report = _applied(world, event)
+        steps.append(_Step(index, world, following, report))
+        world = following
+    found, world = [], plan.world
     for at in range(len(plan.episodes)):
-        steps = []
-        while pending and pending[0][1].tick <= at * plan.episode_ticks:
-            index, event = pending.pop(0)
-            following, report = _applied(world, event)
-            steps.append(_Step(index, world, following, report))
-            world = following
-        found.append((world, tuple(steps)))
-    return found
+        due = [step for step in steps if plan.drift[step.index].tick <= at * plan.episode_ticks]
+        steps = steps[len(due) :]
+        world = due[-1].after if due else world
+        found.append((world, tuple(due)))
+    return found, steps
 
 
 def _applied(world: World, event: DriftEvent) -> tuple[World, ReloadReport | RuleChange]:
     return after(world, event.operation)
 
 
+def _families(response: Response) -> frozenset[str]:
+    return frozenset(suggestion.type for suggestion in response.suggestions)
+
+
 def _reloaded(report: ReloadReport | RuleChange) -> str | None:
     return report.diff.table if isinstance(report, ReloadReport) else None
 
 
-def _retry(world: World, task: Task, told: Sequence[Suggestion]) -> Request:
-    """Return the task with all it was told merged in; a plain-text error leaves working the answer out."""
+def _retry(world: World, task: Task, kept: Request, told: Sequence[Suggestion]) -> Request:
+    """Return what is kept of the first request with all it was told; a plain-text error leaves working it out."""
     if not told:
         return task.solved(world) or task.request
-    request = task.request
+    request = kept
     latest = {suggestion.value: suggestion.parameters for suggestion in told}
     order = {suggestion.value: at for at, suggestion in enumerate(told)}
     for value in sorted(latest, key=lambda each: order[each]):

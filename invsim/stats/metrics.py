@@ -8,15 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from invsim.stats.costs import TokenCosts
-from invsim.stats.moments import UNDEFINED, Estimate, Moments, ReciprocalMean, Weights
+from invsim.stats.moments import UNDEFINED, Column, Estimate, Moments, ReciprocalMean, Weights
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+
+class Total(NamedTuple):
+    """A quantity summed over the episodes of a mask, stream by stream.
+
+    ``quantity`` is "attempts", "completed", "first_try", "addressable", "valid" (a valid fix alone, and the key had
+    completed before), "valid_first_try", "conflict_attempts" (attempts with a stale fix beside a valid one),
+    "evicted", "restamped" or "injected_entries".
+    """
+
+    quantity: str
+    episodes: Mask
+
+
+BY_CLASS = ("first_try", "addressable", "valid", "valid_first_try")
 
 
 @dataclass(frozen=True)
@@ -51,6 +67,23 @@ class Layout:
     def episodes(self) -> int:
         """Episodes per stream."""
         return len(self.class_index)
+
+    def totals(self) -> dict[str, Total]:
+        """Return, by name, what ``Summary`` needs of each stream from its episodes."""
+        every = np.ones(self.episodes, dtype=np.bool_)
+        by_class = {name: self.class_index == at for at, name in enumerate(self.classes)}
+        return {
+            "attempts": Total("attempts", every),
+            "completed": Total("completed", every),
+            "first_try": Total("first_try", every),
+            "eligible_first_try": Total("first_try", self.eligible),
+            "evictions": Total("evicted", every),
+            "restamped_entries": Total("restamped", every),
+            "injected_entries": Total("injected_entries", every),
+            "conflict_attempts": Total("conflict_attempts", every),
+            **{f"{kind}:{name}": Total(kind, mask) for name, mask in by_class.items() for kind in BY_CLASS},
+            **{f"window:{name}": Total("first_try", mask) for name, mask in self.windows.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -91,56 +124,70 @@ class Summary:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        by_class = [
-            f"{kind}:{name}"
-            for name in layout.classes
-            for kind in ("first_try", "addressable", "valid", "valid_first_try")
-        ]
         alerts = [f"{kind}:{at}" for at in range(layout.events) for kind in ("noticed", "alert")]
-        self._moments = Moments(
-            [
-                "one", "attempts", "baseline_attempts", "completed", "first_try", "eligible_first_try",
-                "evictions", "restamped_entries", "injected_entries", "conflict_attempts",
-                *by_class, *(f"window:{name}" for name in layout.windows), *STREAM_COUNTS, *alerts,
-            ]
-        )  # fmt: skip
+        self.totals = layout.totals()
+        attempts, *others = self.totals
+        self._moments = Moments(["one", attempts, "baseline_attempts", *others, *STREAM_COUNTS, *alerts])
         self._precision = ReciprocalMean()
 
     def add(self, counts: Counts) -> None:
         """Add some streams."""
-        layout = self.layout
-        hit = counts.first_try
         valid = counts.valid_only & (counts.addressable == 1)
-        evictions = counts.evicted.sum(axis=1)
-        columns: dict[str, npt.NDArray[np.generic]] = {
-            "one": np.ones(len(evictions), dtype=np.int64),
-            "attempts": counts.attempts.sum(axis=1),
-            "baseline_attempts": counts.baseline_attempts,
-            "completed": counts.completed.sum(axis=1),
-            "first_try": hit.sum(axis=1),
-            "eligible_first_try": hit[:, layout.eligible].sum(axis=1),
-            "evictions": evictions,
-            "restamped_entries": counts.restamped.sum(axis=1),
-            "injected_entries": counts.injected_entries.sum(axis=1),
-            "conflict_attempts": np.where(counts.conflict, counts.attempts, 0).sum(axis=1),
+        quantities: dict[str, npt.NDArray[np.integer | np.bool_]] = {
+            "attempts": counts.attempts,
+            "completed": counts.completed,
+            "first_try": counts.first_try,
+            "addressable": counts.addressable,
+            "valid": valid,
+            "valid_first_try": valid & counts.first_try,
+            "conflict_attempts": np.where(counts.conflict, counts.attempts, 0),
+            "evicted": counts.evicted,
+            "restamped": counts.restamped,
+            "injected_entries": counts.injected_entries,
         }
-        for at, name in enumerate(layout.classes):
-            mine = layout.class_index == at
-            columns[f"first_try:{name}"] = hit[:, mine].sum(axis=1)
-            columns[f"addressable:{name}"] = counts.addressable[:, mine].sum(axis=1)
-            columns[f"valid:{name}"] = valid[:, mine].sum(axis=1)
-            columns[f"valid_first_try:{name}"] = (valid & hit)[:, mine].sum(axis=1)
-        for name, mask in layout.windows.items():
-            columns[f"window:{name}"] = hit[:, mask].sum(axis=1)
-        for name in STREAM_COUNTS:
-            columns[name] = counts.per_stream[name]
-        for at in range(layout.events):
-            noticed = counts.alerts[:, at] >= 0
-            columns[f"noticed:{at}"] = noticed
-            columns[f"alert:{at}"] = np.where(noticed, counts.alerts[:, at], 0)
-        ordered = [columns[name].astype(np.int64) for name in self._moments.names]
-        self._moments.add(np.column_stack(ordered))
-        self._precision.add(evictions)
+        self.add_columns(
+            {name: quantities[each.quantity][:, each.episodes].sum(axis=1) for name, each in self.totals.items()},
+            baseline_attempts=counts.baseline_attempts,
+            per_stream=counts.per_stream,
+            alerts=list(counts.alerts.T),
+            streams=len(counts.attempts),
+        )
+
+    def add_columns(
+        self,
+        totals: Mapping[str, Column],
+        *,
+        baseline_attempts: Column,
+        per_stream: Mapping[str, Column],
+        alerts: Sequence[Column],
+        streams: int,
+    ) -> None:
+        """Add some streams, already summed over their episodes.
+
+        Parameters
+        ----------
+        totals : mapping of name to column
+            By the names of ``Layout.totals``. Every column has shape (streams,), or is a number that all streams share.
+        baseline_attempts : column
+            Attempts of the same streams without memory.
+        per_stream : mapping of name to column
+            By the names in ``STREAM_COUNTS``.
+        alerts : sequence of column
+            Per drift event, the episode in which it was noticed; -1 for never.
+        streams : int
+        """
+        columns: dict[str, Column] = {
+            "one": 1,
+            **totals,
+            "baseline_attempts": baseline_attempts,
+            **{name: per_stream[name] for name in STREAM_COUNTS},
+        }
+        for at, alert in enumerate(alerts):
+            noticed = alert >= 0
+            columns[f"noticed:{at}"] = int(noticed) if isinstance(noticed, bool) else noticed
+            columns[f"alert:{at}"] = max(alert, 0) if isinstance(alert, int) else np.where(noticed, alert, 0)
+        self._moments.add_columns(columns, streams)
+        self._precision.add(np.broadcast_to(totals["evictions"], streams))
 
     @property
     def streams(self) -> int:

@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
+SINGLE_THREADED = 2**18
+"""Multiplications up to which OpenBLAS keeps a product of matrices on one thread."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -37,6 +40,9 @@ class Estimate:
 
 UNDEFINED = Estimate(None, None, 0)
 
+Column = npt.NDArray[np.integer | np.bool_] | int
+"""A count of each of some streams, or of all of them."""
+
 Weights = Mapping[str, float]
 """A linear combination of named counts."""
 
@@ -61,18 +67,45 @@ class Moments:
         self._origin: Ints | None = None
         self._sums = np.zeros(size, dtype=np.int64)
         self._products = np.zeros((size, size), dtype=np.int64)
+        self._room = np.empty(0)
 
     def add(self, counts: Ints) -> None:
         """Add streams, shape (streams, counts)."""
-        if not len(counts):
+        self.add_columns(dict(zip(self.names, counts.T, strict=True)), len(counts))
+
+    def add_columns(self, columns: Mapping[str, Column], streams: int) -> None:
+        """Add streams, given as one column per count; a column may be a number that all of them share."""
+        if not streams:
             return
+        ordered = [columns[name] for name in self.names]
         if self._origin is None:
-            self._origin = counts[0].copy()
-        # Products of small integers are exact in float64, and BLAS is what makes them fast.
-        distance = (counts - self._origin).astype(np.float64)
-        self.n += len(counts)
-        self._sums += distance.sum(axis=0).astype(np.int64)
-        self._products += (distance.T @ distance).astype(np.int64)
+            first = [column if isinstance(column, int) else int(column[0]) for column in ordered]
+            self._origin = np.array(first, dtype=np.int64)
+        # What equals the first stream throughout adds nothing.
+        vary = [at for at, column in enumerate(ordered) if not isinstance(column, int) or column != self._origin[at]]
+        gram = self._gram([ordered[at] for at in vary], self._origin[vary], streams)
+        self.n += streams
+        self._sums[vary] += gram[0, 1:]
+        self._products[np.ix_(vary, vary)] += gram[1:, 1:]
+
+    def _gram(self, columns: Sequence[Column], origin: Ints, streams: int) -> Ints:
+        """Return the sums of products of any two distances from the origin, the first being 1 throughout."""
+        # Products of small integers are exact in float64, and BLAS is what makes them fast. It is given tiles that it
+        # does on one thread: for more there is too little to do.
+        size = 1 + len(columns)
+        tile = max(1, SINGLE_THREADED // size**2)
+        tiles = -(-streams // tile)
+        if self._room.size < size * tiles * tile:
+            self._room = np.empty(size * tiles * tile)
+        room = self._room[: size * tiles * tile].reshape(size, tiles * tile)
+        room[0, :streams] = 1.0
+        room[:, streams:] = 0.0
+        for at, column in enumerate(columns):
+            room[1 + at, :streams] = column
+            room[1 + at, :streams] -= origin[at]
+        parts = room.reshape(size, tiles, tile).transpose(1, 0, 2)
+        products: Ints = (parts @ parts.transpose(0, 2, 1)).sum(axis=0).astype(np.int64)
+        return products
 
     def _vector(self, weights: Weights) -> npt.NDArray[np.float64]:
         vector = np.zeros(len(self.names))
@@ -122,11 +155,11 @@ class ReciprocalMean:
     def __init__(self) -> None:
         self._histogram: dict[int, int] = {}
 
-    def add(self, counts: Ints) -> None:
-        """Add one count per stream."""
-        values, times = np.unique(counts, return_counts=True)
-        for value, number in zip(values.tolist(), times.tolist(), strict=True):
-            self._histogram[value] = self._histogram.get(value, 0) + number
+    def add(self, counts: npt.NDArray[np.integer]) -> None:
+        """Add one count per stream, 0 or more."""
+        times = np.bincount(counts)
+        for value in np.flatnonzero(times).tolist():
+            self._histogram[value] = self._histogram.get(value, 0) + int(times[value])
 
     def estimate(self) -> Estimate:
         """Return the mean; undefined, not 1, when no stream has a count."""

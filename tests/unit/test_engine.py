@@ -341,9 +341,21 @@ def test_a_fix_is_judged_by_its_own_policy_and_kept_when_another_is_broken() -> 
     [
         ('key = "plan_partner_growth"', 'key = "plan_partner_grwth"', "line 8, tasks.G.key: key must be what"),
         ("ADD_ACTIVE_PROMO_CODE", "USE_REQUIRED_FUNDING_TYPE", "tasks.G.key: key must be what"),
-        ("amount = 49.001", 'promo_code = "SUMMERSALE25"', "line 9, tasks.G.request: the request never breaks"),
     ],
 )  # fmt: skip
 def test_a_task_whose_fix_would_be_filed_under_nonsense_is_refused(old: str, new: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         compile_plan(parse_scenario(Source("multiple.toml", MULTIPLE.replace(old, new, 1))))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "note"),
+    [
+        ("amount = 49.001", 'promo_code = "SUMMERSALE25"', "never breaks the policy"),
+        ("ADD_ACTIVE_PROMO_CODE", "ROUND_AMOUNT", "may not be stored"),
+    ],
+)
+def test_a_task_that_has_nothing_to_learn_is_noted(old: str, new: str, note: str) -> None:
+    (found,) = compile_plan(parse_scenario(Source("multiple.toml", MULTIPLE.replace(old, new, 1)))).notes
+    assert note in found
+    assert compile_plan(load_scenario("payments")).notes == ()
