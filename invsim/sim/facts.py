@@ -60,14 +60,19 @@ class Recovery:
     completed : bool
     committed : int
         Fix that is stored on completion; -1 for none.
-    heard : frozenset of str
-        Families whose suggestions came with a failed response, the first try's included.
+    failures : tuple of frozenset of str
+        Per failed response, the first try's first: the families of its suggestions.
     """
 
     attempts: int
     completed: bool
     committed: int
-    heard: frozenset[str]
+    failures: tuple[frozenset[str], ...]
+
+    @property
+    def heard(self) -> frozenset[str]:
+        """Families whose suggestions came with a failed response, the first try's included."""
+        return frozenset().union(*self.failures)
 
 
 @dataclass(frozen=True)
@@ -163,11 +168,21 @@ class EpisodeFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """A plan, tabulated."""
+    """A plan, tabulated.
+
+    Parameters
+    ----------
+    plan : Plan
+    slots : tuple of SlotFacts
+    episodes : tuple of EpisodeFacts
+    closing : tuple of DriftFacts
+        Events after the last episode, in order. No client meets them, but the oracles count what they make wrong.
+    """
 
     plan: Plan
     slots: tuple[SlotFacts, ...]
     episodes: tuple[EpisodeFacts, ...]
+    closing: tuple[DriftFacts, ...]
 
 
 def tabulate(plan: Plan) -> Facts:
@@ -204,7 +219,7 @@ class _Tabulator:
 
     def facts(self) -> Facts:
         plan = self.plan
-        worlds = _worlds(plan)
+        worlds, closing = _worlds(plan)
         pending = [(worlds[at][0], task) for at, task in enumerate(plan.episodes) if task.slot is not None]
         # A fix that is told in one episode can, once stale, bring out another: go on until nothing new is told.
         known = -1
@@ -214,7 +229,7 @@ class _Tabulator:
                 self._first(world, task)
         episodes = tuple(self._episode(at, task, worlds) for at, task in enumerate(plan.episodes))
         slots = tuple(SlotFacts(slot, self.tables[at], tuple(self.values[at])) for slot, at in self.index.items())
-        return Facts(plan, slots, episodes)
+        return Facts(plan, slots, episodes, tuple(self._drift(step) for step in closing))
 
     # Answers ----------------------------------------------------------------------------------------------------
 
@@ -240,16 +255,15 @@ class _Tabulator:
 
     def _recovery(self, world: World, task: Task, slot: int, response: Response, complies: int) -> Recovery:
         told: list[Suggestion] = []
-        heard: set[str] = set()
+        failures = [_families(response)]
         for attempt in range(2, MAX_ATTEMPTS + 1):
             told += response.suggestions
-            heard.update(suggestion.type for suggestion in response.suggestions)
             request = _retry(world, task, told) if attempt >= complies else task.request
             response = world.evaluate(request)
             if response.ok:
-                return Recovery(attempt, True, self._stored(slot, told, request), frozenset(heard))
-        heard.update(suggestion.type for suggestion in response.suggestions)
-        return Recovery(MAX_ATTEMPTS, False, -1, frozenset(heard))
+                return Recovery(attempt, True, self._stored(slot, told, request), tuple(failures))
+            failures.append(_families(response))
+        return Recovery(MAX_ATTEMPTS, False, -1, tuple(failures))
 
     def _stored(self, slot: int, told: Sequence[Suggestion], request: Request) -> int:
         """Return the number of the last suggestion of the slot's own family that may be kept; -1 if there is none."""
@@ -293,10 +307,7 @@ class _Tabulator:
             first_occurrence=plan.first_occurrence[at],
             works=tuple(first[number].ok for number in range(len(self.parameters[slot]))) if slot >= 0 else (),
             first=first,
-            drift=tuple(
-                DriftFacts(step.index, self._state(step.before), self._state(step.after), _reloaded(step.report))
-                for step in steps
-            ),
+            drift=tuple(self._drift(step) for step in steps),
             moved=moved,
             fingerprint_moved=(seen is not None and level >= Level.L6 and world.rules_version != seen.rules_version),
             rule_changes=tuple(step.report for step in steps if isinstance(step.report, RuleChange)),
@@ -304,16 +315,20 @@ class _Tabulator:
             state=self._state(world),
         )
 
+    def _drift(self, step: _Step) -> DriftFacts:
+        return DriftFacts(step.index, self._state(step.before), self._state(step.after), _reloaded(step.report))
+
     def _state(self, world: World) -> State:
         rows = []
         for slot, at in self.index.items():
-            row = world.tables[self.tables[at]].rows.get(slot.key)
+            table = world.tables.get(self.tables[at])  # none where the fix is computed from the request
+            row = table.rows.get(slot.key) if table else None
             if row not in self.rows[at]:
                 self.rows[at].append(row)
             rows.append(self.rows[at].index(row))
         return State(
             tuple(rows),
-            tuple(world.versions[table] for table in self.tables),
+            tuple(world.versions.get(table, "") for table in self.tables),
             tuple(frozenset(world.vector(table)) for table in self.tables),
         )
 
@@ -326,23 +341,28 @@ class _Step:
     report: ReloadReport | RuleChange
 
 
-def _worlds(plan: Plan) -> list[tuple[World, tuple[_Step, ...]]]:
-    """Return, per episode, the world it meets and the drift since the episode before."""
-    world, pending = plan.world, list(enumerate(plan.drift))
-    found = []
+def _worlds(plan: Plan) -> tuple[list[tuple[World, tuple[_Step, ...]]], list[_Step]]:
+    """Return, per episode, the world it meets and the drift since the episode before; and the drift after the last."""
+    world, steps = plan.world, []
+    for index, event in enumerate(plan.drift):
+        following, report = _applied(world, event)
+        steps.append(_Step(index, world, following, report))
+        world = following
+    found, world = [], plan.world
     for at in range(len(plan.episodes)):
-        steps = []
-        while pending and pending[0][1].tick <= at * plan.episode_ticks:
-            index, event = pending.pop(0)
-            following, report = _applied(world, event)
-            steps.append(_Step(index, world, following, report))
-            world = following
-        found.append((world, tuple(steps)))
-    return found
+        due = [step for step in steps if plan.drift[step.index].tick <= at * plan.episode_ticks]
+        steps = steps[len(due) :]
+        world = due[-1].after if due else world
+        found.append((world, tuple(due)))
+    return found, steps
 
 
 def _applied(world: World, event: DriftEvent) -> tuple[World, ReloadReport | RuleChange]:
     return after(world, event.operation)
+
+
+def _families(response: Response) -> frozenset[str]:
+    return frozenset(suggestion.type for suggestion in response.suggestions)
 
 
 def _reloaded(report: ReloadReport | RuleChange) -> str | None:
