@@ -12,11 +12,13 @@ from invsim.client.arms import A0, Arm
 from invsim.client.planners.base import ComplianceModel, Injected
 from invsim.errors import InputError
 from invsim.sim.engine import simulate_block
+from invsim.sim.exact import distribution
+from invsim.sim.facts import tabulate
 from invsim.sim.plan import Plan
 from invsim.sim.result import Block
 from invsim.stats.costs import TokenCosts
-from invsim.stats.metrics import STREAM_COUNTS, Counts, Layout, Summary
-from invsim.stats.moments import Estimate
+from invsim.stats.metrics import STREAM_COUNTS, Counts, Layout, Summary, first_try_by_class, metrics
+from invsim.stats.moments import Estimate, Expectations, exactly
 
 CHUNK = 500
 """Streams simulated at a time: large enough that reducing them is cheap, small enough to hold."""
@@ -138,6 +140,39 @@ def _blocks(
             else:
                 block = simulate_block(plan, arm=arm, model=model, seed=seed, first=first, count=count)
                 yield baseline, arm, block
+
+
+def solve(
+    plan: Plan,
+    *,
+    model: ComplianceModel,
+    arms: Sequence[Arm] | None = None,
+    costs: TokenCosts | None = None,
+) -> RunResult:
+    """Return every metric of a plan as it is, without sampling: each with error 0, resting on no stream.
+
+    Parameters
+    ----------
+    plan : Plan
+    model : ComplianceModel
+    arms : sequence of Arm, optional
+        The scenario's by default.
+    costs : TokenCosts, optional
+
+    Raises
+    ------
+    NotTabularError, StateSpaceError
+        See ``invsim.sim.exact.distribution``.
+    """
+    facts = tabulate(plan)
+    costs = costs or TokenCosts(conflict=model.conflict_cost)
+    results = []
+    for arm in plan.arms if arms is None else arms:
+        law = distribution(facts, arm=arm, model=model, pmf=["evictions"])
+        shape, means = layout(plan, model, arm, costs), Expectations(law.names, law.mean)
+        precision = exactly(law.pmfs["evictions"].mean_reciprocal)
+        results.append(ArmResult(arm.name, metrics(shape, means, precision), first_try_by_class(shape, means)))
+    return RunResult(plan.name, model.name, 0, 0, plan.world.level.name, tuple(results), engine="exact")
 
 
 def layout(plan: Plan, model: ComplianceModel, arm: Arm, costs: TokenCosts) -> Layout:
