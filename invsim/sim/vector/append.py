@@ -14,7 +14,7 @@ import numpy as np
 
 from invsim.client.planners.base import Injected
 from invsim.client.planners.probabilistic import Behaviour
-from invsim.sim.facts import DriftFacts, Facts
+from invsim.sim.facts import DriftFacts, Facts, NotTabularError
 from invsim.sim.vector.decisions import (
     ATTEMPTS,
     COMPLETED,
@@ -108,7 +108,15 @@ def _step(facts: Facts, at: int, rates: Behaviour, coding: Coding, known: list[l
     stale = tuple(fix for fix in mine if not episode.works[fix])
     shown = [(Injected.NOTHING, -1)] * 2 + [(Injected.VALID, -1)]
     shown += [(injected, fix) for fix in stale for injected in (Injected.STALE, Injected.CONFLICT)]
-    followed = [follow(episode, rates, coding, injected, fix) for injected, fix in shown]
+    if len({episode.first[fix] for fix in valid}) > 1:
+        what = f"two right fixes of one slot, beside each other in the store, lead on differently in episode {at}"
+        raise NotTabularError(f"{what}; use --engine exact or simpy for arm A1")
+    right = valid[0] if valid else -1
+    if not valid:  # what cannot be shown yet is a place in the table all the same
+        shown = [
+            (Injected.NOTHING if each in {Injected.VALID, Injected.CONFLICT} else each, fix) for each, fix in shown
+        ]
+    followed = [follow(episode, rates, coding, injected, right=right, stale=fix) for injected, fix in shown]
 
     def byte(show: int, outcome: Outcome) -> int:
         return outcome.byte(shown[show][0], addressable=show != UNSEEN, stored=outcome.stored >= 0)

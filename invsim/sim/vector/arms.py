@@ -140,7 +140,7 @@ def certain_alerts(facts: Facts, traits: Traits) -> tuple[int, ...]:
         stamp = traits.rules == "stamp" and episode.fingerprint_moved
         if stamp or (traits.rules == "declaration" and episode.rule_changes):
             noticed.add("rules")
-        for event in range(drifted):
+        for event in range(facts.before_contact, drifted):
             if alerts[event] < 0 and facts.plan.drift[event].subject in noticed:
                 alerts[event] = at
     return tuple(alerts)

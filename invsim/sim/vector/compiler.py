@@ -111,17 +111,18 @@ class _Compiler:
         return tuple((slot, table) for slot, table in enumerate(tables) if table.any())
 
     def _rule_events(self) -> tuple[int, ...]:
-        events = range(self.drifted if self.traits.rules == "comparison" else 0)
+        compares = self.traits.rules == "comparison"
+        events = range(self.facts.before_contact, self.drifted) if compares else range(0)
         return tuple(event for event in events if self.facts.plan.drift[event].subject == "rules")
 
     # The episode's own slot -------------------------------------------------------------------------------------------
 
     def _followed(self, at: int, held: Held) -> Followed:
-        episode, stale = self.facts.episodes[at], held.kept.fix if held.kept else -1
-        asked = id(episode.first), episode.first_occurrence, stale  # equal episodes share their answers
+        episode, fix = self.facts.episodes[at], held.kept.fix if held.kept else -1
+        asked = id(episode.first), episode.first_occurrence, fix  # equal episodes share their answers
         if asked not in self._known:
             injected = _injected(episode, held)
-            self._known[asked] = follow(episode, self.rates[at], self.codings[at], injected, stale)
+            self._known[asked] = follow(episode, self.rates[at], self.codings[at], injected, right=fix, stale=fix)
         return self._known[asked]
 
     def _stored(self, episode: EpisodeFacts, fix: int) -> Held:

@@ -107,7 +107,9 @@ class Followed(NamedTuple):
         return values
 
 
-def follow(episode: EpisodeFacts, rates: Behaviour, cells: Coding, injected: Injected, stale: int = -1) -> Followed:
+def follow(
+    episode: EpisodeFacts, rates: Behaviour, cells: Coding, injected: Injected, *, right: int = -1, stale: int = -1
+) -> Followed:
     """Return what follows in each cell.
 
     Parameters
@@ -116,22 +118,22 @@ def follow(episode: EpisodeFacts, rates: Behaviour, cells: Coding, injected: Inj
     rates : Behaviour
     cells : Coding
     injected : Injected
-    stale : int
-        The newest fix injected that does not work.
+    right, stale : int
+        The newest fix injected that is right, and the newest that is not; -1 for none.
     """
     numbers: dict[Outcome, int] = {}
     of_cell = []
     for first, retry in cells.draws():
-        outcome = _outcome(episode, rates, injected, stale, first, retry)
+        outcome = _outcome(episode, rates, injected, right, stale, first, retry)
         of_cell.append(numbers.setdefault(outcome, len(numbers)))
     return Followed(tuple(numbers), np.array(of_cell, dtype=np.intp))
 
 
 def _outcome(
-    episode: EpisodeFacts, rates: Behaviour, injected: Injected, stale: int, first: float, retry: float
+    episode: EpisodeFacts, rates: Behaviour, injected: Injected, right: int, stale: int, first: float, retry: float
 ) -> Outcome:
-    request = _first_request(injected, stale, rates, _unaided(episode, rates), first)
-    if request is None or episode.first[request].ok:
+    request = _first_request(injected, right, stale, rates, _unaided(episode, rates), first)
+    if episode.first[request].ok:
         return AT_ONCE
     law = rates.retry if injected is Injected.NOTHING else rates.retry_injected
     within = law.cumulative[:MAX_RETRIES]
@@ -140,15 +142,14 @@ def _outcome(
     return Outcome(recovery.attempts, recovery.completed, recovery.committed, recovery.failures)
 
 
-def _first_request(injected: Injected, stale: int, rates: Behaviour, unaided: float, draw: float) -> int | None:
-    """Return the first request; None for one with a fix that works."""
+def _first_request(injected: Injected, right: int, stale: int, rates: Behaviour, unaided: float, draw: float) -> int:
     match injected:
         case Injected.NOTHING:
             return SOLVED if draw < unaided else PLAIN
         case Injected.VALID:
-            return None if draw < rates.p_apply else PLAIN
+            return right if draw < rates.p_apply else PLAIN
         case Injected.CONFLICT:
-            return None if draw < rates.p_fresh else stale
+            return right if draw < rates.p_fresh else stale
         case Injected.STALE:
             if draw < (1.0 - rates.p_stale) * unaided:
                 return SOLVED
