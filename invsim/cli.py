@@ -52,7 +52,9 @@ def cli() -> None:
 @click.option("--arms", metavar="NAMES", help="Arms, with commas.  [default: those of the scenario and the model]")
 @click.option("--replications", type=int, default=500, show_default=True, help="Streams per arm.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Root of all draws.")
-@click.option("--level", metavar="L0..L6", help="Wire level of the server.  [default: the scenario's]")
+@click.option(
+    "--level", metavar="LEVEL", help="Wire level of the server: L0, L1, L4, L5 or L6.  [default: the scenario's]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write Parquet: episodes, streams, summary."
@@ -100,14 +102,18 @@ def run(
     chosen = [load_model(name) for name in _model_names(models)]
     _check_outputs(chosen, as_json, out, tables, figure, events, stream)
     asked = None if arms is None else _names(arms, "--arms")
+    if figure is not None and figure.suffix in {".svg", ".png"}:
+        figure = figure.with_suffix("")
     results = []
     for model in chosen:
+        _check_classes(plan, model)
         picked = _arms(plan, model, asked)
         with _progress(f"{plan.name}, {model.name}", replications * len(picked)) as tick:
             observe = _observer(plan, model.name, out, tick)
             results.append(
                 simulate(plan, model=model, arms=picked, replications=replications, seed=seed, observe=observe)
             )
+    _print_results(plan, results, as_json=as_json, multiple=len(chosen) > 1)
     if events is not None:
         _write_events(plan, chosen[0], asked, seed, stream, events)
     if out is not None:
@@ -117,7 +123,6 @@ def run(
         _write_table(plan, results, table)
     if figure is not None:
         _draw(plan, results, figure)
-    _print_results(plan, results, as_json=as_json, multiple=len(chosen) > 1)
 
 
 def _plan(scenario: str, level: str | None) -> Plan:
@@ -127,6 +132,18 @@ def _plan(scenario: str, level: str | None) -> Plan:
 
     chosen = None if level is None else Level.parse(level, where="--level")
     return compile_plan(load_scenario(scenario), level=chosen)
+
+
+def _check_classes(plan: Plan, model: ProbabilisticModel) -> None:
+    """Refuse a model's class that looks like a misspelt class of the scenario."""
+    import difflib
+
+    missing = [name for name in plan.classes if name not in model.classes]
+    for name in model.classes:
+        near = difflib.get_close_matches(name, missing, n=1, cutoff=0.8) if name not in plan.classes else []
+        if near:
+            what = f"model {model.name!r} has a class {name!r} that {plan.name} has not; did you mean {near[0]!r}?"
+            raise InputError(what)
 
 
 def _check_outputs(
@@ -148,8 +165,8 @@ def _check_outputs(
             raise InputError("takes a file that ends in .csv or .md", where="--table", value=str(table))
         _check_file(table, "--table")
     if figure is not None:
-        if not figure.name:
-            raise InputError("takes the name of a file without its ending", where="--figure", value=str(figure))
+        if not figure.name or figure.name == "..":
+            raise InputError("takes the name of a file", where="--figure", value=str(figure))
         _check_file(figure.with_name(f"{figure.name}.svg"), "--figure")
     if stream < 0:
         raise InputError("must be 0 or more", where="--stream", value=stream)
@@ -285,7 +302,13 @@ def _print_results(plan: Plan, results: Sequence[RunResult], *, as_json: bool, m
     )
     for result in results:
         console.print()
-        console.print(for_terminal(result, f"{result.scenario}, {result.model}"))
+        for part in for_terminal(result, f"{result.scenario}, {result.model}", width=console.width):
+            console.print(part)
+    for note in plan.notes:
+        console.print(f"note: {escape(note)}")
+    for arm in plan.arms:
+        if arm.level > plan.world.level and any(each.arm == arm.name for each in first.arms):
+            console.print(f"note: {arm.name} reads what only {arm.level.name} and above send; here it does less")
 
 
 def _json(data: object) -> bytes:
@@ -412,6 +435,8 @@ def scenario_check(file: str) -> None:
         click.echo(f"  after episode {event.after_episode}, tick {event.tick}: {kind}, {event.subject}")
     listed = " ".join(str(at) for at in plan.eligible.nonzero()[0])
     click.echo(f"  eligible episodes: {listed or 'none declared'}")
+    for note in plan.notes:
+        click.echo(f"  note: {note}")
 
 
 @scenario.command("new")

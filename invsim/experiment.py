@@ -48,7 +48,10 @@ class ArmResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """Estimates of one model on one scenario, with all that is needed to run it again."""
+    """Estimates of one model on one scenario, with all that is needed to run it again.
+
+    ``as_published`` tells that the scenario ran as its manifest has it, so that published figures compare.
+    """
 
     scenario: str
     model: str
@@ -57,6 +60,7 @@ class RunResult:
     level: str
     arms: tuple[ArmResult, ...]
     engine: str = "simpy"
+    as_published: bool = False
 
     def to_dict(self) -> dict[str, object]:
         """Return plain data: rates as 0..1, undefined as None."""
@@ -71,7 +75,10 @@ class RunResult:
         }
 
     def __getitem__(self, arm: str) -> ArmResult:
-        return next(each for each in self.arms if each.arm == arm)
+        for each in self.arms:
+            if each.arm == arm:
+                return each
+        raise UnknownNameError("arm of this run", arm, [each.arm for each in self.arms])
 
 
 Observer = Callable[[Arm, Block], None]
@@ -130,6 +137,9 @@ def run(
     if engine not in ENGINES:
         raise UnknownNameError("engine", engine, ENGINES)
     chosen = tuple(dict.fromkeys(plan.arms if arms is None else arms))
+    names = [arm.name for arm in chosen]
+    if len(set(names)) < len(names):
+        raise InputError("two arms have one name, so their results could not be told apart", value=names)
     costs = costs or TokenCosts(conflict=model.conflict_cost)
     summaries = {arm.name: Summary(layout(plan, model, arm, costs)) for arm in chosen}
     vector = None if engine == "simpy" else _vector(plan, model, chosen, must=engine == "vector")
@@ -149,6 +159,7 @@ def run(
         plan.world.level.name,
         results,
         engine="simpy" if vector is None else "vector",
+        as_published=plan.as_written,
     )
 
 

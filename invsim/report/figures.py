@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -63,7 +64,7 @@ def grid_figure(results: Sequence[RunLike], *, title: str) -> Figure:
                             estimate.value, y, xerr=2 * (estimate.se or 0.0), linestyle="", capsize=2,
                             label=arm.arm, **look[arm.arm],
                         )  # fmt: skip
-                    printed = lookup(result.scenario, result.model, arm.arm, metric)
+                    printed = lookup(result.scenario, result.model, arm.arm, metric) if result.as_published else None
                     if printed is not None:
                         axis.plot(
                             printed.value, y, marker="o", markersize=10, markerfacecolor="none",
@@ -95,7 +96,8 @@ def save(figure: Figure, base: Path) -> list[Path]:
 
     base.parent.mkdir(parents=True, exist_ok=True)
     paths = [base.with_name(f"{base.name}.{suffix}") for suffix in FORMATS]
-    with mpl.rc_context(_style()):
+    with mpl.rc_context(_style()), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # shown as a box; no reason to trouble anybody
         for path in paths:
             metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
             figure.savefig(path, metadata=metadata)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from invsim.errors import one_line
 from invsim.report.published import Published, lookup
 from invsim.stats.moments import Estimate
 
@@ -72,6 +73,10 @@ class RunLike(Protocol):
         """Name of the model."""
 
     @property
+    def as_published(self) -> bool:
+        """Whether published figures compare with it."""
+
+    @property
     def arms(self) -> Sequence[ArmLike]:
         """One per arm."""
 
@@ -100,7 +105,7 @@ def cells(result: RunLike) -> Iterator[Cell]:
     """Yield every figure of the table, metric by metric, with its published counterpart."""
     for metric in metric_names(result):
         for arm in result.arms:
-            printed = lookup(result.scenario, result.model, arm.arm, metric)
+            printed = lookup(result.scenario, result.model, arm.arm, metric) if result.as_published else None
             yield Cell(result.model, arm.arm, metric, arm.metrics[metric], printed)
 
 
@@ -121,17 +126,28 @@ def estimate(value: Estimate) -> str:
     return f"{number(value.value)} ±{number(value.se)}" if value.se >= 0.0005 else number(value.value)
 
 
-def for_terminal(result: RunLike, title: str) -> Table:
-    """Return a table for a terminal: one column an arm, and the published figures on a line of their own."""
+LABEL_WIDTH, ARM_WIDTH = 34, 15
+"""Columns that a table for a terminal takes for its labels and, at the most, for an arm."""
+
+
+def for_terminal(result: RunLike, title: str, *, width: int) -> Iterator[Table]:
+    """Yield tables for a terminal: a column an arm, as many as fit the width, published figures on a line below."""
+    fit = max(1, (width - LABEL_WIDTH) // ARM_WIDTH)
+    for first in range(0, len(result.arms), fit):
+        yield _terminal_table(result, title, {arm.arm for arm in result.arms[first : first + fit]})
+
+
+def _terminal_table(result: RunLike, title: str, shown: set[str]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for arm in result.arms:
-        table.add_column(escape(arm.arm), justify="right", no_wrap=True)
+        if arm.arm in shown:
+            table.add_column(escape(arm.arm), justify="right", no_wrap=True)
     for metric in metric_names(result):
-        row = [cell for cell in cells(result) if cell.metric == metric]
+        row = [cell for cell in cells(result) if cell.metric == metric and cell.arm in shown]
         table.add_row(escape(LABELS.get(metric, metric.replace("_", " "))), *(estimate(cell.simulated) for cell in row))
         if any(cell.published for cell in row):
             values = (number(cell.published.value) if cell.published else "" for cell in row)
@@ -179,18 +195,22 @@ def _plain(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
+def _cell(text: str) -> str:
+    return one_line(text).replace("|", "\\|")
+
+
 def to_markdown(results: Sequence[RunLike], title: str) -> str:
     """Return the tables as Markdown, "simulated ±error [published]" in each cell."""
     lines = [f"# {title}", "", "Simulated ±Monte Carlo error, and in brackets what the paper prints.", ""]
     for result in results:
-        arms = [arm.arm for arm in result.arms]
-        lines += [f"## {result.model}", "", f"| | {' | '.join(arms)} |", "|---|" + "---:|" * len(arms)]
+        arms = [_cell(arm.arm) for arm in result.arms]
+        lines += [f"## {one_line(result.model)}", "", f"| | {' | '.join(arms)} |", "|---|" + "---:|" * len(arms)]
         for metric in metric_names(result):
             row = [cell for cell in cells(result) if cell.metric == metric]
             texts = (
                 estimate(cell.simulated) + (f" [{number(cell.published.value)}]" if cell.published else "")
                 for cell in row
             )
-            lines.append(f"| {LABELS.get(metric, metric.replace('_', ' '))} | {' | '.join(texts)} |")
+            lines.append(f"| {_cell(LABELS.get(metric, metric.replace('_', ' ')))} | {' | '.join(texts)} |")
         lines.append("")
     return "\n".join(lines)

@@ -17,7 +17,7 @@ from invsim.client.agent import Agent
 from invsim.client.arms import Arm
 from invsim.client.memory import Entry, Slot, Step
 from invsim.client.planners.base import Action, ComplianceModel, Injected, Situation
-from invsim.errors import PlannerError
+from invsim.errors import InputError, PlannerError
 from invsim.rng import PURPOSES, uniforms
 from invsim.sim import events
 from invsim.sim.plan import DriftEvent, Plan, Task
@@ -38,11 +38,14 @@ Process = Generator[simpy.Event, None, None]
 
 
 class _Judged(NamedTuple):
-    """What an injected set is worth, and the newest request it makes that passes and that fails."""
+    """What an injected set is worth, and its newest fix that is right and that is wrong.
+
+    A fix is right when the policy it is about is satisfied with it, whatever else the request may break.
+    """
 
     injected: Injected
-    right: Request | None
-    wrong: Request | None
+    right: Entry | None
+    wrong: Entry | None
 
 
 NOTHING_INJECTED = _Judged(NOTHING, None, None)
@@ -75,6 +78,7 @@ class _Stream:
         self._episode = 0
         self._evicted = self._restamped = 0
         self._drifted = 0
+        self._before_contact = 0
         self._unsquared = False
 
     def run(self) -> None:
@@ -89,9 +93,9 @@ class _Stream:
     def drift(self) -> Process:
         """Play each drift event at its tick."""
         for event in self.plan.drift:
-            wait = HALF_TICKS * event.tick - 1 - self.env.now
-            if wait > 0:  # without one, several events at tick 0 would let the first attempt in between
-                yield self.env.timeout(wait)
+            delay = HALF_TICKS * event.tick - 1 - self.env.now
+            if delay > 0:  # events at one tick follow each other at once, and those at tick 0 precede all else
+                yield self.env.timeout(delay)
             self._apply(event)
 
     def episodes(self) -> Process:
@@ -124,11 +128,15 @@ class _Stream:
             if log is not None:
                 log.append(self._attempted(1, action, request, response))
             step = receive(response)
+            if episode == 0:  # what drifted before the first response is nothing that a client could notice
+                self._before_contact = self._drifted
             if step is not None or self._unsquared:
                 self._account(step)
             attempts = 1
             if not response.ok:
                 patch: dict[str, Parameters] = {}
+                if action is APPLY and judged.right is not None:
+                    patch[judged.right.value] = judged.right.parameters
                 told: list[Suggestion] = []
                 while attempts < MAX_ATTEMPTS:
                     yield timeout(HALF_TICKS)
@@ -165,9 +173,11 @@ class _Stream:
     def _first_request(self, task: Task, action: Action | Request, judged: _Judged) -> Request:
         if action is SOLVE:
             return task.solved(self.server.world) or task.request
-        request = judged.right if action is APPLY else judged.wrong if action is APPLY_STALE else action
-        if isinstance(request, Request):
-            return request
+        entry = judged.right if action is APPLY else judged.wrong if action is APPLY_STALE else None
+        if entry is not None:
+            return task.with_fix(entry)
+        if isinstance(action, Request):
+            return action
         if not isinstance(action, Action):
             raise self._unusable(action)
         kind = "valid" if action is APPLY else "stale"
@@ -207,7 +217,7 @@ class _Stream:
             self.right_by_row += self._wrong_by_row(entry, self.server.world)
             self.right_by_table += self._wrong_by_table(entry, self.server.world)
         for subject in step.alerts:
-            for at in range(self._drifted):
+            for at in range(self._before_contact, self._drifted):
                 if self.alerts[at] < 0 and self.plan.drift[at].subject == subject:
                     self.alerts[at] = self._episode
         if self.log is not None:
@@ -316,11 +326,10 @@ class _Stream:
 def _judge(task: Task, entries: tuple[Entry, ...], world: World) -> _Judged:
     right = wrong = None
     for entry in entries:
-        request = task.with_fix(entry)
-        if world.respond(request).ok:
-            right = request
+        if world.heeds(task.with_fix(entry), entry.slot.family):
+            right = entry
         else:
-            wrong = request
+            wrong = entry
     return _Judged(VALID if wrong is None else STALE if right is None else CONFLICT, right, wrong)
 
 
@@ -359,6 +368,8 @@ def simulate_block(plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, f
 
 def rerun(plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, stream: int) -> events.EventLog:
     """Play one stream again, bit for bit, and return its event log."""
+    if stream < 0:
+        raise InputError("a stream is 0 or more", value=stream)
     draws = uniforms(seed, first=stream, count=1, slots=plan.slots)
     played = _Stream(plan, arm, model, draws[0].tolist())
     played.log = []

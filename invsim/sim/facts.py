@@ -77,13 +77,14 @@ class Recovery:
 
 @dataclass(frozen=True)
 class FirstRequest:
-    """What the server says to one possible first request.
+    """What the server says to one possible first request: whether it passes, and whether its own policy is satisfied.
 
     ``recoveries[k]`` is what follows when the planner complies from attempt ``k + 2`` on, k = 0..3; ``recoveries[4]``
     when it never does. Empty when the request passes.
     """
 
     ok: bool
+    right: bool
     recoveries: tuple[Recovery, ...]
 
 
@@ -137,7 +138,7 @@ class EpisodeFacts:
         Index into ``Facts.slots``; -1 for a task without a constraint.
     first_occurrence : bool
     works : tuple of bool
-        Per fix of the slot, whether it passes in this episode.
+        Per fix of the slot, whether it satisfies the slot's own policy in this episode.
     first : mapping
         By first request: ``SOLVED``, ``PLAIN``, or the index of a fix.
     drift : tuple of DriftFacts
@@ -247,18 +248,22 @@ class _Tabulator:
 
     def _answers(self, world: World, task: Task, slot: int, request: Request) -> FirstRequest:
         response = world.evaluate(request)
+        right = task.slot is not None and world.heeds(request, task.slot.family)
         if response.ok:
-            return FirstRequest(True, ())
-        return FirstRequest(
-            False, tuple(self._recovery(world, task, slot, response, complies) for complies in range(2, NEVER + 1))
-        )
+            return FirstRequest(True, right, ())
+        # A fix that is right stays in the request while the rest of it is mended.
+        kept = request if right else task.request
+        recoveries = (self._recovery(world, task, slot, kept, response, complies) for complies in range(2, NEVER + 1))
+        return FirstRequest(False, right, tuple(recoveries))
 
-    def _recovery(self, world: World, task: Task, slot: int, response: Response, complies: int) -> Recovery:
+    def _recovery(
+        self, world: World, task: Task, slot: int, kept: Request, response: Response, complies: int
+    ) -> Recovery:
         told: list[Suggestion] = []
         failures = [_families(response)]
         for attempt in range(2, MAX_ATTEMPTS + 1):
             told += response.suggestions
-            request = _retry(world, task, told) if attempt >= complies else task.request
+            request = _retry(world, task, kept, told) if attempt >= complies else task.request
             response = world.evaluate(request)
             if response.ok:
                 return Recovery(attempt, True, self._stored(slot, told, request), tuple(failures))
@@ -305,7 +310,7 @@ class _Tabulator:
             constraint=plan.classes.index(task.constraint),
             slot=slot,
             first_occurrence=plan.first_occurrence[at],
-            works=tuple(first[number].ok for number in range(len(self.parameters[slot]))) if slot >= 0 else (),
+            works=tuple(first[number].right for number in range(len(self.parameters[slot]))) if slot >= 0 else (),
             first=first,
             drift=tuple(self._drift(step) for step in steps),
             moved=moved,
@@ -369,11 +374,11 @@ def _reloaded(report: ReloadReport | RuleChange) -> str | None:
     return report.diff.table if isinstance(report, ReloadReport) else None
 
 
-def _retry(world: World, task: Task, told: Sequence[Suggestion]) -> Request:
-    """Return the task with all it was told merged in; a plain-text error leaves working the answer out."""
+def _retry(world: World, task: Task, kept: Request, told: Sequence[Suggestion]) -> Request:
+    """Return what is kept of the first request with all it was told; a plain-text error leaves working it out."""
     if not told:
         return task.solved(world) or task.request
-    request = task.request
+    request = kept
     latest = {suggestion.value: suggestion.parameters for suggestion in told}
     order = {suggestion.value: at for at, suggestion in enumerate(told)}
     for value in sorted(latest, key=lambda each: order[each]):

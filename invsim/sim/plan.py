@@ -131,6 +131,10 @@ class Plan:
     eligible : ndarray of bool, shape (episodes,)
         Episodes that the paper's compliance counts.
     windows : tuple of Window
+    as_written : bool
+        Whether it is served at the manifest's wire level.
+    notes : tuple of str
+        What is allowed and yet looks like a mistake.
     """
 
     name: str
@@ -146,6 +150,8 @@ class Plan:
     class_index: npt.NDArray[np.int64]
     eligible: Mask
     windows: tuple[Window, ...]
+    as_written: bool = True
+    notes: tuple[str, ...] = ()
 
     @property
     def slots(self) -> int:
@@ -173,11 +179,13 @@ def compile_plan(scenario: Scenario, *, level: Level | None = None) -> Plan:
     """
     manifest, source = scenario.manifest, scenario.source
     domain = load_domain(manifest.domain, beside=scenario.beside, where=source.where("domain"))
-    level = Level.parse(manifest.wire, where=source.where("wire")) if level is None else level
+    written = Level.parse(manifest.wire, where=source.where("wire"))
+    level = written if level is None else level
     world = domain.world(level=level)
     tasks = {name: _task(scenario, domain, name, file) for name, file in manifest.tasks.items()}
     episodes = tuple(tasks[name] for name in manifest.stream.split())
     drift = _drift(scenario, world, len(episodes))
+    _check_keys(scenario, domain, tasks)
     classes = tuple(dict.fromkeys(task.constraint for task in episodes))
     eligible = _eligible(scenario, domain, episodes, drift)
     return Plan(
@@ -194,6 +202,8 @@ def compile_plan(scenario: Scenario, *, level: Level | None = None) -> Plan:
         class_index=np.array([classes.index(task.constraint) for task in episodes], dtype=np.int64),
         eligible=eligible,
         windows=_windows(scenario, episodes, eligible),
+        as_written=level is written,
+        notes=_notes(domain, tasks, world, drift),
     )
 
 
@@ -203,6 +213,33 @@ def _task(scenario: Scenario, domain: Domain, name: str, file: TaskFile) -> Task
         return Task(name, file.constraint, None, None, request)
     policy = domain.family(file.family, where=scenario.source.where("tasks", name, "family"))
     return Task(name, file.constraint, Slot(file.family, file.key), policy.shape, request)
+
+
+def _check_keys(scenario: Scenario, domain: Domain, tasks: Mapping[str, Task]) -> None:
+    """Refuse a key that is not the row the request names: its fixes would be filed under another row's name."""
+    for name, task in tasks.items():
+        field = getattr(domain.family(task.slot.family), "key", None) if task.slot is not None else None
+        if task.slot is None or field is None:
+            continue
+        named = str(task.request.fields.get(field))
+        if named != task.slot.key:
+            what = f"key must be what the request's {field!r} names, {named!r}"
+            raise scenario.error(what, "tasks", name, "key", value=task.slot.key)
+
+
+def _notes(domain: Domain, tasks: Mapping[str, Task], world: World, drift: tuple[DriftEvent, ...]) -> tuple[str, ...]:
+    worlds = [world]
+    for event in drift:
+        worlds.append(after(worlds[-1], event.operation)[0])
+    notes = []
+    for name, task in tasks.items():
+        if task.slot is None:
+            continue
+        if all(each.heeds(task.request, task.slot.family) for each in worlds):
+            notes.append(f"task {name!r} never breaks the policy of {task.slot.family}, so it has nothing to learn")
+        elif domain.family(task.slot.family).table is None:
+            notes.append(f"task {name!r} is mended by {task.slot.family}, whose fixes may not be stored")
+    return tuple(notes)
 
 
 def _drift(scenario: Scenario, world: World, episodes: int) -> tuple[DriftEvent, ...]:

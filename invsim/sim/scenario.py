@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -205,13 +206,16 @@ def _check_metrics(scenario: Scenario, classes: set[str], *, episodes: int) -> N
                 raise scenario.error(f"{name} must be 0 or more", "eligibility", name, value=value)
     names = [window.name for window in manifest.windows]
     for at, window in enumerate(manifest.windows):
-        if window.name in RESERVED or not window.name or window.name in names[:at]:
-            what = "a window's name is its own: not empty, not another window's, not a metric's"
+        taken = window.name in RESERVED or re.fullmatch(r"alert_\d+", window.name) or window.name in names[:at]
+        if taken or not re.fullmatch(r"[\w-]+", window.name):
+            what = "a window's name is letters, digits, _ and -, and not another window's or a metric's"
             raise scenario.error(what, "windows", at, "name", value=window.name)
         for episode in window.episodes or ():
             if not 0 <= episode < episodes:
                 what = f"must be an episode of the stream, 0 to {episodes - 1}"
                 raise scenario.error(what, "windows", at, "episodes", value=episode)
+        if window.episodes is not None and (window.eligible_and_cold or window.first or window.last is not None):
+            raise scenario.error("a window has either episodes, or eligible_and_cold, or first and last", "windows", at)
         if window.constraint not in classes:
             where = source.where("windows", at, "class")
             raise UnknownNameError("class", window.constraint, sorted(classes), where=where)

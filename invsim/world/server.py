@@ -84,6 +84,7 @@ class World:
         )
         self.rules_version = fingerprint(self.rules)
         self._answers: dict[Request, Response] = {}
+        self._heeded: dict[tuple[Request, str], bool] = {}
         self._vectors: dict[str, tuple[str, ...]] = {}
         self.successors: dict[object, tuple[World, Report]] = {}
 
@@ -111,6 +112,17 @@ class World:
                 self._answers.clear()
             answer = self._answers[request] = self.evaluate(request)
         return answer
+
+    def heeds(self, request: Request, family: str) -> bool:
+        """Return whether a request satisfies the policy of one family, whatever else it breaks."""
+        if self.respond(request).ok:
+            return True
+        asked = (request, family)
+        if asked not in self._heeded:
+            if len(self._heeded) >= CACHE_LIMIT:
+                self._heeded.clear()
+            self._heeded[asked] = all(policy.type != family for policy, _ in self.violations(request.fields))
+        return self._heeded[asked]
 
     def evaluate(self, request: Request) -> Response:
         """Answer a request at this world's wire level."""

@@ -16,7 +16,8 @@ from invsim.client.planners import (
     Situation,
     load_model,
 )
-from invsim.errors import PlannerError
+from invsim.errors import InputError, PlannerError
+from invsim.located import Source
 from invsim.sim.engine import rerun, simulate_block
 from invsim.sim.events import Attempted, Committed, DriftApplied, EpisodeEnded, Evicted, to_lines
 from invsim.sim.plan import Plan, compile_plan
@@ -283,7 +284,7 @@ def test_applying_a_fix_that_is_not_there_is_said_plainly() -> None:
 def test_drift_in_the_middle_of_an_episode_meets_the_next_attempt() -> None:
     text = load_scenario("payments").source.text
     text = text.replace("after_episode = 11", "at_tick = 1", 1)
-    scenario = parse_scenario(type(load_scenario("payments").source)("middle.toml", text))
+    scenario = parse_scenario(Source("middle.toml", text))
     log = rerun(compile_plan(scenario), arm=get_arm("A2D"), model=COMPLIANT, seed=1, stream=0)
     attempts = [event for event in log if isinstance(event, Attempted) and event.episode == 0]
     # Tick 0: a cold failure, told SUMMERSALE25. The code rotates before tick 1, where that fix fails.
@@ -294,3 +295,67 @@ def test_drift_in_the_middle_of_an_episode_meets_the_next_attempt() -> None:
     ]
     committed = next(event for event in log if isinstance(event, Committed))
     assert "WINTERLAUNCH26" in committed.entry[2]
+
+
+def test_events_at_tick_zero_all_precede_the_first_attempt() -> None:
+    edits = "".join(
+        f'[[drift]]\nat_tick = 0\nedit = "active_csm_codes"\nput = {{ plan_partner_growth = {{ code = "{code}" }} }}\n'
+        for code in ("WINTERLAUNCH26", "AUTUMNCORE26")
+    )
+    text = load_scenario("control").source.text.replace("[eligibility]", edits + "[eligibility]")
+    plan = compile_plan(parse_scenario(Source("early.toml", text)))
+    log = rerun(plan, arm=get_arm("A2D"), model=COMPLIANT, seed=1, stream=0)
+    assert [type(event).__name__ for event in log[:4]] == [
+        "DriftApplied",
+        "DriftApplied",
+        "EpisodeStarted",
+        "Attempted",
+    ]
+    # What happened before the client's first response is nothing that it could notice.
+    assert one(plan, "A2D", COMPLIANT).alerts[0].tolist() == [-1, -1]
+
+
+MULTIPLE = """
+name = "multiple"
+domain = "acme"
+stream = "G G G"
+[tasks.G]
+class = "governed"
+family = "ADD_ACTIVE_PROMO_CODE"
+key = "plan_partner_growth"
+request = { plan = "plan_partner_growth", amount = 49.001 }
+"""
+
+
+def test_a_fix_is_judged_by_its_own_policy_and_kept_when_another_is_broken() -> None:
+    plan = compile_plan(parse_scenario(Source("multiple.toml", MULTIPLE)))
+    log = rerun(plan, arm=get_arm("A2D"), model=COMPLIANT, seed=1, stream=0)
+    second = [event for event in log if isinstance(event, Attempted) and event.episode == 1]
+    # The code from memory is right; the amount, whose fix may not be stored, costs the one retry that it costs anyway.
+    assert [(event.action, event.ok) for event in second] == [("apply", False), ("apply", True)]
+    assert second[1].request == {"plan": "plan_partner_growth", "amount": 49.0, "promo_code": "SUMMERSALE25"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('key = "plan_partner_growth"', 'key = "plan_partner_grwth"', "line 8, tasks.G.key: key must be what"),
+        ("ADD_ACTIVE_PROMO_CODE", "USE_REQUIRED_FUNDING_TYPE", "tasks.G.key: key must be what"),
+    ],
+)  # fmt: skip
+def test_a_task_whose_fix_would_be_filed_under_nonsense_is_refused(old: str, new: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        compile_plan(parse_scenario(Source("multiple.toml", MULTIPLE.replace(old, new, 1))))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "note"),
+    [
+        ("amount = 49.001", 'promo_code = "SUMMERSALE25"', "never breaks the policy"),
+        ("ADD_ACTIVE_PROMO_CODE", "ROUND_AMOUNT", "may not be stored"),
+    ],
+)
+def test_a_task_that_has_nothing_to_learn_is_noted(old: str, new: str, note: str) -> None:
+    (found,) = compile_plan(parse_scenario(Source("multiple.toml", MULTIPLE.replace(old, new, 1)))).notes
+    assert note in found
+    assert compile_plan(load_scenario("payments")).notes == ()

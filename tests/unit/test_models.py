@@ -210,7 +210,7 @@ def test_what_a_hit_saves_is_the_chance_of_a_failure_times_the_retries_it_costs(
         ("[default]\np_apply = { applied = 0, of = 0 }", "line 3, default.p_apply: counts need 0 <= applied <= of"),
         ("[default]\np_unaided = { first = 1.2 }", "line 3, default.p_unaided: must be a probability"),
         ("[default]\np_unaided = { applied = 1 }", "line 3, default.p_unaided: p_unaided is a rate, {applied, of}"),
-        ("[tokens]\nconflict = -1", "line 3, tokens.conflict: conflict must be a finite number, 0 or more (got -1.0)"),
+        ("[tokens]\nconflict = -1", "line 3, tokens.conflict: conflict must be a number from 0 to 1e+06 (got -1.0)"),
         ("[shape.add-field]\np_apply = 1", "line 2, shape.add-field: unknown hint shape 'add-field': did you mean"),
     ],
 )

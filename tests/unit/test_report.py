@@ -181,9 +181,24 @@ def test_markdown_has_a_table_a_model_with_the_print_in_brackets() -> None:
     assert "[" not in second
 
 
+ARMS = ["A0", "A1", "A2", "A2D", "A2DC", "A2DG"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 100])
+def test_a_narrow_terminal_gets_fewer_arms_a_table_and_whole_labels(width: int) -> None:
+    tables = list(for_terminal(result(), "Title", width=width))
+    assert [column.header for table in tables for column in table.columns if column.header] == ARMS
+    console = Console(width=max(width, 50), record=True, file=io.StringIO())
+    for table in tables:
+        console.print(table)
+    text = console.export_text()
+    assert "…" not in text
+    assert text.count("eviction precision (1/evictions)") == len(tables)
+
+
 def test_a_terminal_table_has_the_print_on_a_line_of_its_own() -> None:
-    table = for_terminal(result(), "Title")
-    assert [column.header for column in table.columns] == ["", "A0", "A1", "A2", "A2D", "A2DC", "A2DG"]
+    (table,) = for_terminal(result(), "Title", width=200)
+    assert [column.header for column in table.columns] == ["", *ARMS]
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(table)
     lines = console.export_text().splitlines()

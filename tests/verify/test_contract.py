@@ -17,11 +17,11 @@ NOISY = ProbabilisticModel(
 )
 
 
-def failures(arms: list[Arm], *, scenarios: int, streams: int) -> tuple[int, int]:
+def failures(arms: list[Arm], *, scenarios: int, streams: int, events: int = 6) -> tuple[int, int]:
     """Return episodes simulated and contract failures."""
     episodes = found = 0
     for seed in range(scenarios):
-        plan = compile_plan(random_scenario(seed))
+        plan = compile_plan(random_scenario(seed, events=events))
         for arm in arms:
             block = simulate_block(plan, arm=arm, model=NOISY, seed=seed, first=0, count=streams)
             episodes += block.first_try.size
@@ -47,7 +47,7 @@ def trust_the_last_diff(memory: Memory, message) -> Step:
 
 def test_an_arm_that_trusts_the_last_diff_across_a_gap_is_caught(ledger) -> None:
     careless = replace(get_arm("A2D"), name="careless", on_tables=trust_the_last_diff)
-    _, found = failures([careless], scenarios=200, streams=2)
+    _, found = failures([careless], scenarios=200, streams=2, events=60)
     ledger.check("negative control: contract failures of an arm that trusts the last diff", found, low=1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from importlib import resources
 from pathlib import Path
 
@@ -23,6 +22,9 @@ PUBLISHED = (
     "gpt-5-mini",
     "gemini-3.5-flash",
 )
+DEAREST = 1e6
+"""Largest conflict cost, in base costs of an attempt."""
+
 REFERENCE = ("compliant", "compliant-stale", "refuser")
 
 
@@ -105,9 +107,9 @@ def parse_model(source: Source) -> ProbabilisticModel:
     for shape in file.shapes:
         if shape not in shapes:
             raise UnknownNameError("hint shape", shape, shapes, where=source.where("shape", shape))
-    if not 0 <= file.tokens.conflict < math.inf:
+    if not 0 <= file.tokens.conflict <= DEAREST:
         where = source.where("tokens", "conflict")
-        raise InputError("conflict must be a finite number, 0 or more", where=where, value=file.tokens.conflict)
+        raise InputError(f"conflict must be a number from 0 to {DEAREST:g}", where=where, value=file.tokens.conflict)
     for arm in file.published_arms:
         get_arm(arm, where=source.where("published_arms"))
     default = _behaviour(file.default, Behaviour(), source, ("default",))

@@ -43,7 +43,8 @@ class VectorEngine:
     Raises
     ------
     NotTabularError
-        For a model that is not a ``ProbabilisticModel`` itself: a subclass may decide otherwise.
+        For a model that is not a ``ProbabilisticModel`` itself: a subclass may decide otherwise. And for a plan with a
+        task that a right fix does not let pass.
 
     Examples
     --------
@@ -66,6 +67,10 @@ class VectorEngine:
             what = f"model {model.name!r} decides by code of its own, not by rates"
             raise NotTabularError(f"{what}; only --engine simpy can run it")
         tasks = facts.plan.episodes
+        for episode, task in zip(facts.episodes, tasks, strict=True):
+            if any(right and not episode.first[fix].ok for fix, right in enumerate(episode.works)):
+                what = f"task {task.name!r} breaks other policies besides the one its fix is about"
+                raise NotTabularError(f"{what}; use --engine exact or simpy")
         self.facts = facts
         self.rates = tuple(model.behaviour(task.constraint, task.shape) for task in tasks)
         self.codings = tuple(map(coding, facts.episodes, self.rates))
