@@ -145,7 +145,7 @@ class Moments:
             room[1 + at, :streams] = column
             room[1 + at, :streams] -= origin[at]
         parts = room.reshape(size, tiles, tile).transpose(1, 0, 2)
-        products: Ints = (parts @ parts.transpose(0, 2, 1)).sum(axis=0).astype(np.int64)
+        products: Ints = (parts @ parts.transpose(0, 2, 1)).astype(np.int64).sum(axis=0)
         return products
 
     def _vector(self, weights: Weights) -> npt.NDArray[np.float64]:

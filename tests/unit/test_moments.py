@@ -34,6 +34,38 @@ def error(values: np.ndarray) -> float:
     return float(np.sqrt(np.var(values, ddof=1) / len(values)))
 
 
+# Columns -------------------------------------------------------------------------------------------------------------
+
+
+@given(counts, st.integers(-1000, 1000), weights)
+def test_columns_of_any_integers_and_shared_numbers_count_like_a_matrix(
+    data: np.ndarray, shared: int, weights: dict[str, float]
+) -> None:
+    data[:, 1] = shared
+    data[:, 2] %= 200
+    expected, found = moments(data), Moments(NAMES)
+    for part in np.array_split(data, 3):
+        found.add_columns({"a": part[:, 0], "b": shared, "c": part[:, 2].astype(np.uint8)}, len(part))
+    assert found.mean(weights) == expected.mean(weights)
+    assert found.ratio(weights, {"a": 1.0}) == expected.ratio(weights, {"a": 1.0})
+
+
+def test_a_number_shared_by_some_blocks_only_is_one_of_many() -> None:
+    expected, found = moments(np.array([[1, 5, 0]] * 3 + [[2, 6, 0]] * 4)), Moments(NAMES)
+    found.add_columns({"a": 1, "b": np.array([5, 5, 5]), "c": 0}, 3)
+    found.add_columns({"a": 2, "b": 6, "c": np.array([False] * 4)}, 4)
+    assert found.mean({"a": 1.0, "b": 2.0}) == expected.mean({"a": 1.0, "b": 2.0})
+    assert found.n == 7
+
+
+def test_more_streams_than_a_tile_holds_are_added_whole() -> None:
+    data = np.random.default_rng(1).integers(-50, 50, size=(70_000, 3))
+    whole, parts = moments(data), moments(data[:1], data[1:40_000], data[40_000:])
+    for each in ({"a": 1.0}, {"a": 0.5, "b": -3.0, "c": 2.0}):
+        assert whole.mean(each) == parts.mean(each)
+        assert whole.mean(each).se == pytest.approx(error(combined(data, each)), rel=1e-12)
+
+
 # A mean, a ratio -----------------------------------------------------------------------------------------------------
 
 

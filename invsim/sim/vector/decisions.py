@@ -67,7 +67,7 @@ def coding(episode: EpisodeFacts, rates: Behaviour) -> Coding:
         laws.append(rates.retry_injected)
     elif episode.first[PLAIN].ok and episode.first[SOLVED].ok:
         return Coding()
-    return Coding(_inside(first), _inside(each for law in laws for each in law.cumulative))
+    return Coding(_inside(first), _inside(each for law in laws for each in law.cumulative[:MAX_RETRIES]))
 
 
 def _inside(rates: Iterable[float]) -> tuple[float, ...]:
@@ -190,6 +190,8 @@ def draw(
         Room for at least ``PURPOSES * len(codings) * count`` numbers, to be overwritten: reusing it from chunk to chunk
         saves more time than the drawing takes.
     """
+    if all(each.size == 1 for each in codings):
+        return Drawn(first, count, (None,) * len(codings))
     slots = PURPOSES * len(codings)
     room = np.empty(slots * count) if scratch is None else scratch[: slots * count]
     turned, tile = room.reshape(slots, count), np.empty((min(TILE, count), slots))

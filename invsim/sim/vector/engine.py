@@ -31,7 +31,9 @@ def _known(arm: Arm) -> bool:
 
 
 class VectorEngine:
-    """The engine on one plan and one model. It keeps what it has worked out of an arm; it is not changed by use.
+    """The engine on one plan and one model. It keeps what it has worked out of an arm, and room to draw in.
+
+    One engine is for one thread at a time; what it returns is the caller's.
 
     Parameters
     ----------

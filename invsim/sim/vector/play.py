@@ -74,7 +74,7 @@ class _Player:
             self.out.add("required_by_row", each.by_row.take(code))
             self.out.add("required_by_table", each.by_table.take(code))
 
-    # Episodes in which the store changes otherwise than by a new fix ------------------------------------------------
+    # Episodes in which the store changes otherwise than by a new fix --------------------------------------------------
 
     def _eventful(self, at: int, step: Step, index: Codes, row: Bytes) -> None:
         attempts, entries = row & ATTEMPTS, self.out.entries[at]
@@ -82,8 +82,9 @@ class _Player:
         last = max(len(step.comparisons), 1)
         for failures in range(1, last + 1):
             touched = self._response(at, step, index, failures)
-            if touched is not None or (failures == 1 and step.drifted):
-                self._check(step, touched if failures > 1 or not step.drifted else None)
+            after_drift = failures == 1 and step.drifted
+            if after_drift or touched is not None:
+                self._check(step, None if after_drift else touched)
             if touched is not None:
                 for event in step.rule_events:
                     alert = self.out.alerts[event]
