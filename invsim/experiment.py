@@ -12,13 +12,14 @@ from invsim.client.arms import A0, Arm
 from invsim.client.planners.base import ComplianceModel, Injected
 from invsim.errors import InputError, UnknownNameError
 from invsim.sim.engine import simulate_block
+from invsim.sim.exact import distribution
 from invsim.sim.facts import NotTabularError, tabulate
 from invsim.sim.plan import Plan
 from invsim.sim.result import Block
 from invsim.sim.vector import Outcomes, VectorEngine
 from invsim.stats.costs import TokenCosts
-from invsim.stats.metrics import STREAM_COUNTS, Counts, Layout, Summary
-from invsim.stats.moments import Column, Estimate
+from invsim.stats.metrics import STREAM_COUNTS, Counts, Layout, Summary, first_try_by_class, metrics
+from invsim.stats.moments import Column, Estimate, Expectations, exactly
 
 CHUNK = 500
 """Streams simulated at a time by SimPy: large enough that reducing them is cheap, small enough to hold."""
@@ -235,6 +236,39 @@ def add_outcomes(summary: Summary, outcomes: Outcomes, baseline_attempts: Column
         alerts=outcomes.alerts,
         streams=outcomes.count,
     )
+
+
+def solve(
+    plan: Plan,
+    *,
+    model: ComplianceModel,
+    arms: Sequence[Arm] | None = None,
+    costs: TokenCosts | None = None,
+) -> RunResult:
+    """Return every metric of a plan as it is, without sampling: each with error 0, resting on no stream.
+
+    Parameters
+    ----------
+    plan : Plan
+    model : ComplianceModel
+    arms : sequence of Arm, optional
+        The scenario's by default.
+    costs : TokenCosts, optional
+
+    Raises
+    ------
+    NotTabularError, StateSpaceError
+        See ``invsim.sim.exact.distribution``.
+    """
+    facts = tabulate(plan)
+    costs = costs or TokenCosts(conflict=model.conflict_cost)
+    results = []
+    for arm in plan.arms if arms is None else arms:
+        law = distribution(facts, arm=arm, model=model, pmf=["evictions"])
+        shape, means = layout(plan, model, arm, costs), Expectations(law.names, law.mean)
+        precision = exactly(law.pmfs["evictions"].mean_reciprocal)
+        results.append(ArmResult(arm.name, metrics(shape, means, precision), first_try_by_class(shape, means)))
+    return RunResult(plan.name, model.name, 0, 0, plan.world.level.name, tuple(results), engine="exact")
 
 
 def layout(plan: Plan, model: ComplianceModel, arm: Arm, costs: TokenCosts) -> Layout:

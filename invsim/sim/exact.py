@@ -10,7 +10,7 @@ on average. With m = E x over all transitions,
 
     p'(s') = sum over s of p(s) P(s, s')
     D'(s') = sum over s of P(s, s') (D(s) + p(s) (x(s, s') - m))
-    Cov'   = Cov + A + A^T + Cov(x),   A = sum over s, s' of P(s, s') D(s) x(s, s')^T
+    Cov'   = Cov + A + A^T + Cov(x),   A = sum over s, s' of P(s, s') D(s) (x(s, s') - m)^T
 
 Deviations are carried rather than second moments, so a count that cannot vary has variance exactly 0. The probability
 function of a linear combination c of counts is carried as q(s, c), moved by the outcomes one by one.
@@ -115,7 +115,7 @@ class Exact:
     def variance(self, weights: str | Weights) -> float:
         """Return the variance over streams of a count, or of a linear combination of counts."""
         vector = self._vector(weights)
-        return float(vector @ self.covariance @ vector)
+        return max(float(vector @ self.covariance @ vector), 0.0)
 
     def by_episode(self, quantity: str) -> Floats:
         """Return the expectation of one quantity in each episode, shape (episodes,)."""
@@ -304,7 +304,7 @@ class _Moments:
         mean = to_counts @ average
         summed = np.zeros((len(kernels), len(mean)))
         np.add.at(summed, step.kernel, self.deviation)
-        cross = summed.T @ (means @ to_counts.T)
+        cross = summed.T @ (off @ to_counts.T)  # centred too: the deviations sum to 0 but for rounding
         self.covariance += cross + cross.T + to_counts @ spread @ to_counts.T
         # A transition leads from a state to one target of its kernel.
         fans = np.array([len(kernel.targets) for kernel in kernels])
@@ -324,8 +324,8 @@ class _Moments:
     def finish(self, added: Floats, *, constant: int) -> None:
         """Add what each final state brings, shape (states, counts), and the count that is always 1."""
         mean = self.p @ added
-        cross = self.deviation.T @ added
         off = added - mean
+        cross = self.deviation.T @ off
         self.covariance += cross + cross.T + off.T @ (off * self.p[:, None])
         self.mean += mean
         self.mean[constant] = 1.0

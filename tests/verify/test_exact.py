@@ -1,0 +1,182 @@
+"""The exact engine against the event engine: shipped scenarios at 2,000 streams, random ones at 400.
+
+Every metric's estimate is compared with its exact value in units of its exact standard error (for a ratio of means, by
+the delta method on exact moments). Seeds are fixed, so the outcome is too. Drawn afresh, |z| <= 5 would fail one normal
+comparison in 1.7 million: with some 8,000 comparisons that vary on the shipped scenarios and 10,000 on the random ones,
+the whole file would fail by chance about once in 100 runs. What varies so rarely that it is far from normal, an event
+with fewer than 5 expected occurrences, is held to the count that a Poisson law passes with probability 10^-7.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+from invsim.client.arms import Arm, arm_names, get_arm
+from invsim.client.planners import Behaviour, ProbabilisticModel, RetryLaw, load_model
+from invsim.errors import InputError
+from invsim.experiment import counts, layout
+from invsim.sim.engine import simulate_block
+from invsim.sim.exact import Exact, distribution
+from invsim.sim.facts import Facts, tabulate
+from invsim.sim.generate import random_scenario
+from invsim.sim.plan import Plan, compile_plan
+from invsim.sim.scenario import SHIPPED, load_scenario
+from invsim.stats.costs import TokenCosts
+from invsim.stats.metrics import Counts, Summary, first_try_by_class, metrics
+from invsim.stats.moments import UNDEFINED, Estimate, Expectations, Weights
+
+STREAMS, RANDOM_STREAMS, LIMIT = 2000, 400, 5.0
+NOISY = ProbabilisticModel(
+    "noisy",
+    Behaviour(0.8, 0.4, 0.7, 0.1, 0.3, RetryLaw.geometric(0.6), RetryLaw.geometric(0.5)),
+    conflict=0.2,
+)
+MODELS = (load_model("claude-sonnet-4-6"), load_model("deepseek-v4-flash"), load_model("gemini-3.5-flash"), NOISY)
+
+
+class PerStream(Expectations):
+    """Exact values, each with the standard deviation that one stream would have: ``Means`` for a single stream."""
+
+    def __init__(self, law: Exact) -> None:
+        super().__init__(law.names, law.mean)
+        self.law = law
+
+    def mean(self, weights: Weights, *, scale: float = 1.0) -> Estimate:
+        value = super().mean(weights, scale=scale).value
+        return Estimate(value, math.sqrt(self.law.variance(weights)) / scale, 1)
+
+    def ratio(self, over: Weights, under: Weights) -> Estimate:
+        value, below = super().ratio(over, under).value, self.law.expected(under)
+        if value is None:
+            return UNDEFINED
+        off = {name: over.get(name, 0.0) - value * under.get(name, 0.0) for name in {*over, *under}}
+        return Estimate(value, math.sqrt(self.law.variance(off)) / abs(below), 1)
+
+
+def precision(law: Exact) -> Estimate:
+    pmf = law.pmfs["evictions"]
+    mean, above = pmf.mean_reciprocal, pmf.values > 0
+    if mean is None:
+        return UNDEFINED
+    mass = float(pmf.probabilities[above].sum())
+    spread = float(pmf.probabilities[above] @ (1 / pmf.values[above] - mean) ** 2) / mass
+    return Estimate(mean, math.sqrt(spread / mass), 1)
+
+
+def simulated(plan: Plan, arm: Arm, model: ProbabilisticModel, bare, *, streams: int, seed: int) -> Counts:
+    return counts(simulate_block(plan, arm=arm, model=model, seed=seed, first=0, count=streams), bare)
+
+
+def compared(
+    plan: Plan, facts: Facts, arm: Arm, model: ProbabilisticModel, paired: Counts, streams: int
+) -> dict[str, tuple[float, float]]:
+    """Return (deviation in standard errors, standard error) of every metric, and of every count's variance ratio."""
+    law = distribution(facts, arm=arm, model=model, pmf=["evictions"])
+    shape = layout(plan, model, arm, TokenCosts(conflict=model.conflict_cost))
+    summary = Summary(shape)
+    summary.add(paired)
+    known = metrics(shape, PerStream(law), precision(law))
+    estimated = summary.metrics()
+    known |= {f"class {name}": each for name, each in first_try_by_class(shape, PerStream(law)).items()}
+    estimated |= {f"class {name}": each for name, each in summary.first_try_by_class().items()}
+    found = {}
+    for name, exact in known.items():
+        value = estimated[name].value
+        if exact.value is None:
+            assert value is None, (plan.name, arm.name, name, value)
+        elif value is not None:
+            se = (exact.se or 0.0) / math.sqrt(streams)
+            off = value - exact.value
+            found[name] = (off / se if se > 1e-9 else math.inf if abs(off) > 1e-8 else 0.0, se)
+    return found
+
+
+def rare(deviation: float, se: float, streams: int) -> bool:
+    """Whether a deviation is what a few occurrences of a rare event make of it.
+
+    A 0-1 count of rate r has se = sqrt(r / n), so n se^2 = r and n^2 se^2 = n r is the expected number of occurrences.
+    """
+    return se * streams < math.sqrt(5) and abs(deviation) * se * streams <= 12
+
+
+def check(plan: Plan, model: ProbabilisticModel, *, streams: int, seed: int) -> list[float]:
+    facts = tabulate(plan)
+    bare = simulate_block(plan, arm=get_arm("A0"), model=model, seed=seed, first=0, count=streams)
+    deviations = []
+    for name in arm_names()[:9]:
+        arm = get_arm(name)
+        paired = simulated(plan, arm, model, bare, streams=streams, seed=seed)
+        found = compared(plan, facts, arm, model, paired, streams)
+        wrong = {
+            metric: each for metric, each in found.items() if abs(each[0]) > LIMIT and not rare(*each, streams=streams)
+        }
+        assert wrong == {}, (plan.name, model.name, name)
+        deviations += [z for z, se in found.values() if se * streams >= math.sqrt(5)]
+    return deviations
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+@pytest.mark.parametrize("scenario", SHIPPED)
+def test_every_metric_on_the_shipped_scenarios(scenario: str, model: ProbabilisticModel) -> None:
+    check(compile_plan(load_scenario(scenario)), model, streams=STREAMS, seed=2026)
+
+
+def noisy(seed: int) -> ProbabilisticModel:
+    """A model with every rate strictly inside (0, 1), another one per class."""
+    random = np.random.default_rng(seed)
+
+    def behaviour() -> Behaviour:
+        q, injected = random.uniform(0.3, 0.9, size=2)
+        rates = random.uniform(0.1, 0.9, size=5)
+        return Behaviour(*rates.tolist(), RetryLaw.geometric(q), RetryLaw.geometric(injected))
+
+    return ProbabilisticModel(f"noisy-{seed}", behaviour(), {"funding": behaviour(), "governed": behaviour()})
+
+
+def plans(seeds: range) -> list[tuple[int, Plan]]:
+    found = []
+    for seed in seeds:
+        try:
+            found.append((seed, compile_plan(random_scenario(seed, between=True, events=4, episodes=12))))
+        except InputError:  # a window that holds no episode of its class
+            continue
+    return found
+
+
+def test_every_metric_on_random_scenarios() -> None:
+    deviations = []
+    for seed, plan in plans(range(60)):
+        deviations += check(plan, noisy(seed), streams=RANDOM_STREAMS, seed=seed)
+    squares = np.square(deviations)
+    # Were the exact standard errors wrong, the mean square would not be 1. Metrics of a stream, and arms, are correlated.
+    assert len(squares) > 5000
+    assert 0.8 < squares.mean() < 1.25
+
+
+def test_variances_on_random_scenarios() -> None:
+    """Per scenario and arm, the mean over counts of sample variance / exact variance; pooled, it is 1 within 3%."""
+    ratios = []
+    for seed, plan in plans(range(60, 90)):
+        facts, model = tabulate(plan), noisy(seed)
+        for name in arm_names()[:9]:
+            block = simulate_block(plan, arm=get_arm(name), model=model, seed=seed, first=0, count=RANDOM_STREAMS)
+            law = distribution(facts, arm=get_arm(name), model=model)
+            sampled = {
+                "attempts": block.episode("attempts").sum(axis=1),
+                "first_try": block.first_try.sum(axis=1),
+                "completed": block.episode("completed").sum(axis=1),
+                "injected_entries": block.episode("injected_entries").sum(axis=1),
+                "evictions": block.episode("evicted").sum(axis=1),
+                "restamped_entries": block.episode("restamped").sum(axis=1),
+                "required_by_table": block.stream("required_by_table"),
+            }
+            for count, values in sampled.items():
+                variance = law.variance(count)
+                if variance < 1e-12:
+                    assert np.ptp(values) == 0, (plan.name, name, count)
+                elif variance > 0.05:
+                    ratios.append(values.var(ddof=1) / variance)
+    assert len(ratios) > 800
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.03)
+    assert 0.55 < np.min(ratios) < np.max(ratios) < 1.8
