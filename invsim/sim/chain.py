@@ -9,58 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from invsim.client.planners.base import Injected
 from invsim.client.planners.probabilistic import ProbabilisticModel
 from invsim.errors import InvsimError
 from invsim.sim.chain_arms import Client, Conduct, Entry, Origin, Store, required, wrong_by_row
-from invsim.sim.chain_cells import Cell, cells, judged
-from invsim.sim.facts import DriftFacts, EpisodeFacts, Facts
-
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.intp]
-
-QUANTITIES = (
-    "attempts",
-    "baseline_attempts",
-    "baseline_first_try",
-    "completed",
-    "first_try",
-    "addressable",
-    "evicted",
-    "restamped",
-    "injected_entries",
-    "valid",
-    "valid_first_try",
-    "valid_attempts",
-    "conflict",
-    "conflict_first_try",
-    "conflict_attempts",
-    "stale",
-    "stale_first_try",
-    "stale_attempts",
-    "restamp_operations",
-    "evicted_right_by_row",
-    "evicted_right_by_table",
-    "required_by_row",
-    "required_by_table",
-    "contract_failures",
+from invsim.sim.chain_cells import cells, judged
+from invsim.sim.chain_kernel import (
+    ADDRESSABLE,
+    ATTEMPTS,
+    ENTRIES,
+    OF_STEP,
+    QUANTITIES,
+    Fate,
+    Floats,
+    Indices,
+    Kernel,
+    Target,
+    fates,
 )
-"""What is counted in an episode. After them comes, per drift event, whether it was noticed."""
-
-_ATTEMPTS, _ENTRIES = QUANTITIES.index("attempts"), QUANTITIES.index("injected_entries")
-_ADDRESSABLE = QUANTITIES.index("addressable")
-_OF_STEP = [
-    QUANTITIES.index(name)
-    for name in (
-        "evicted", "restamped", "restamp_operations", "evicted_right_by_row", "evicted_right_by_table",
-        "required_by_row", "required_by_table", "contract_failures",
-    )
-]  # fmt: skip
+from invsim.sim.facts import DriftFacts, EpisodeFacts, Facts
 
 Held = tuple[bool, tuple[Entry, ...]]
 """What is known of a slot: whether its key has completed, and its entries."""
@@ -78,58 +47,6 @@ class StateSpaceError(InvsimError):
             f"{states} states of the client are reachable in episode {episode}, more than max_states = {limit}; "
             "use --engine vector, or raise max_states"
         )
-
-
-Target = tuple[tuple[int, ...], int, int]
-"""What the touched slots hold after an episode, rule events noticed, entries set aside."""
-
-
-class Kernel:
-    """An episode from one set of equivalent states: its outcomes, each leading to one of a few targets.
-
-    Parameters
-    ----------
-    targets : sequence of Target
-    starts : ndarray of int, shape (targets,)
-        First outcome of each target; a target's outcomes stand together.
-    probabilities : ndarray, shape (outcomes,)
-    quantities : ndarray, shape (outcomes, q)
-        q = len(QUANTITIES) + drift events.
-
-    Attributes
-    ----------
-    chance : ndarray, shape (targets,)
-        Probability of each target.
-    added : ndarray, shape (targets, q)
-        Expectation of (quantities, if that target).
-    mean : ndarray, shape (q,)
-    spread : ndarray, shape (q, q)
-        Covariance of the quantities.
-    """
-
-    __slots__ = ("added", "chance", "mean", "probabilities", "quantities", "spread", "starts", "targets")
-
-    def __init__(self, targets: Sequence[Target], starts: Indices, probabilities: Floats, quantities: Floats) -> None:
-        self.targets, self.starts, self.probabilities, self.quantities = targets, starts, probabilities, quantities
-        weighted = probabilities[:, None] * quantities
-        self.chance = np.add.reduceat(probabilities, starts)
-        self.added = np.add.reduceat(weighted, starts)
-        self.mean = weighted.sum(axis=0)
-        off = quantities - self.mean
-        self.spread = off.T @ (probabilities[:, None] * off)
-
-    @property
-    def target(self) -> Indices:
-        """Index of each outcome's target, shape (outcomes,)."""
-        return np.repeat(np.arange(len(self.targets)), np.diff(self.starts, append=len(self.probabilities)))
-
-    def beside(self, outside: int) -> Kernel:
-        """Return the same episode with other entries in the store, which every attempt carries."""
-        if not outside:
-            return self
-        quantities = self.quantities.copy()
-        quantities[:, _ENTRIES] += outside * quantities[:, _ATTEMPTS]
-        return Kernel(self.targets, self.starts, self.probabilities, quantities)
 
 
 @dataclass(frozen=True)
@@ -155,36 +72,6 @@ class Step:
     states: int
 
 
-class _Fate(NamedTuple):
-    """Outcomes of an episode that do the same to the store, with what they count by themselves."""
-
-    completed: bool
-    committed: int
-    heard: tuple[frozenset[str], ...]
-    probabilities: Floats
-    quantities: Floats
-
-
-def _amounts(mine: Sequence[Cell], kind: Injected, events: int) -> Floats:
-    amounts = np.zeros((len(mine), len(QUANTITIES) + events))
-    amounts[:, :5] = [
-        (
-            cell.attempts,
-            cell.baseline_attempts,
-            cell.baseline_first_try,
-            cell.completed,
-            cell.completed and cell.attempts == 1,
-        )
-        for cell in mine
-    ]
-    if kind is not Injected.NOTHING:
-        start = QUANTITIES.index(kind.name.lower())
-        amounts[:, start] = 1.0
-        amounts[:, start + 1] = amounts[:, 4]
-        amounts[:, start + 2] = amounts[:, 0]
-    return amounts
-
-
 class Chain:
     """The chain of one arm and one model on tabulated facts.
 
@@ -208,7 +95,7 @@ class Chain:
         self._number: dict[Held, int] = {self.held[0]: 0}
         self._states: list[StateKey] = [(0,) * (len(facts.slots) + 2)]
         self._size = [0]
-        self._fates: dict[tuple[object, ...], tuple[_Fate, ...]] = {}
+        self._fates: dict[tuple[object, ...], tuple[Fate, ...]] = {}
         self._kernels: dict[tuple[object, ...], Kernel] = {}
         self._last = {episode.slot: at for at, episode in enumerate(facts.episodes)}
         self._rules_drifted: list[int] = []
@@ -336,14 +223,14 @@ class Chain:
             if tally.compared and self.conduct.rules == "lazy":
                 told, now_noticed = (*certain, *self._rules_drifted[noticed:]), len(self._rules_drifted)
             amounts = fate.quantities.copy()
-            attempts = amounts[:, _ATTEMPTS]
+            attempts = amounts[:, ATTEMPTS]
             sizes = tally.sizes
             # Every attempt carries the store as the response before left it.
-            amounts[:, _ENTRIES] = size + (
+            amounts[:, ENTRIES] = size + (
                 sum(sizes[: int(attempts[0]) - 1]) if fate.heard else (attempts - 1) * sizes[0]
             )
-            amounts[:, _ADDRESSABLE] = known
-            amounts[:, _OF_STEP] = (
+            amounts[:, ADDRESSABLE] = known
+            amounts[:, OF_STEP] = (
                 tally.evicted, tally.restamped, tally.operations, tally.right_by_row, tally.right_by_table, *wanted,
                 tally.failures,
             )  # fmt: skip
@@ -364,22 +251,14 @@ class Chain:
             np.concatenate([each for _, each in parts]),
         )
 
-    def _fates_of(self, at: int, fixes: tuple[int, ...]) -> tuple[_Fate, ...]:
+    def _fates_of(self, at: int, fixes: tuple[int, ...]) -> tuple[Fate, ...]:
         """Return the outcomes of an episode, grouped by what they do to the store."""
         episode, task = self.facts.episodes[at], self.facts.plan.episodes[at]
         hears = self.conduct.compares and bool(self._rules_drifted)
         asked = id(episode.first), episode.first_occurrence, hears, fixes
         if asked not in self._fates:
-            rates = self.model.behaviour(task.constraint, task.shape)
-            groups: dict[tuple[bool, int, tuple[frozenset[str], ...]], list[Cell]] = {}
-            for cell in cells(episode, fixes, rates):
-                groups.setdefault((cell.completed, cell.committed, cell.heard if hears else ()), []).append(cell)
-            kind = judged(episode, fixes)
-            events = len(self.facts.plan.drift)
-            self._fates[asked] = tuple(
-                _Fate(*group, np.array([cell.probability for cell in mine]), _amounts(mine, kind, events))
-                for group, mine in groups.items()
-            )
+            found = cells(episode, fixes, self.model.behaviour(task.constraint, task.shape))
+            self._fates[asked] = fates(found, judged(episode, fixes), hears=hears, events=len(self.facts.plan.drift))
         return self._fates[asked]
 
     # Forgetting what no longer matters ----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 import invsim.sim.chain
 import invsim.sim.chain_arms
 import invsim.sim.chain_cells
+import invsim.sim.chain_kernel
 import invsim.sim.exact
 from invsim.client.arms import Arm, arm_names, get_arm
 from invsim.client.planners import (
@@ -435,7 +436,7 @@ def test_an_unknown_count_is_named() -> None:
 
 def test_the_exact_engine_is_an_independent_route() -> None:
     chain, exact = invsim.sim.chain, invsim.sim.exact
-    for module in (chain, invsim.sim.chain_arms, invsim.sim.chain_cells, exact):
+    for module in (chain, invsim.sim.chain_arms, invsim.sim.chain_cells, invsim.sim.chain_kernel, exact):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.ImportFrom):
                 assert node.module not in {"invsim.sim.engine", "invsim.sim.vector", "invsim.client.memory"}

@@ -149,7 +149,7 @@ def test_every_metric_on_random_scenarios() -> None:
     for seed, plan in plans(range(60)):
         deviations += check(plan, noisy(seed), streams=RANDOM_STREAMS, seed=seed)
     squares = np.square(deviations)
-    # Were the exact standard errors wrong, the mean square would not be 1. Metrics of a stream, and arms, are correlated.
+    # Were the exact standard errors wrong, the mean square would not be 1. Metrics and arms of a stream are correlated.
     assert len(squares) > 5000
     assert 0.8 < squares.mean() < 1.25
 
