@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,6 +70,11 @@ class = "control"
 family = "USE_REQUIRED_PROMO_TYPE"
 key = "plan_partner_growth"
 request = { plan = "plan_partner_growth", promo_type = "fixed", amount = 20.0 }
+[tasks.R]
+class = "governed"
+family = "USE_RECOGNISED_PROMO_CODE"
+key = "plan_partner_growth"
+request = { plan = "plan_partner_growth", promo_code = "EXPIRED" }
 [tasks.N]
 class = "none"
 request = { plan = "plan_standard", amount = 10.0 }
@@ -102,6 +108,28 @@ after_episode = 6
 edit = "active_csm_codes"
 put = { plan_partner_growth = { code = "WINTERLAUNCH26" } }
 """
+# Two families share a key and, once a rule has gone, not a vector; a row is downstream of one that its vector lacks.
+PROPAGATION = """
+name = "propagation"
+stream = "k1 R G k1 G R"
+[[drift]]
+after_episode = 0
+edit = "funding_type_policy"
+put = { enterprise_monthly = { funding = "debit" } }
+[[drift]]
+after_episode = 2
+remove_rule = { from = "active_csm_codes", to = "promo_eligibility", relation = "requires_recognition" }
+[[drift]]
+after_episode = 2
+edit = "funding_type_policy"
+put = { enterprise_monthly = { funding = "credit" } }
+[[drift]]
+after_episode = 4
+republish = "promo_eligibility"
+[[drift]]
+after_episode = 4
+republish = "promo_eligibility"
+"""
 RULES = """
 name = "rules"
 stream = "k1 k2 G k1 k2 C"
@@ -118,6 +146,69 @@ declare_rule = { from = "recommended_credit_token", to = "active_csm_codes", rel
 [[drift]]
 after_episode = 4
 republish = "active_csm_codes"
+"""
+
+
+# What mends one violation brings out another: suggestions of the second family come with the second failure only.
+CHAINED_DOMAIN = """
+name = "chained"
+[tables.first.rows]
+k = { x = "v3" }
+[tables.second.rows]
+v1 = { y = "w" }
+v2 = { y = "w" }
+[tables.third.rows]
+[[rules]]
+from = "third"
+to = "second"
+relation = "feeds"
+[[policies]]
+kind = "lookup"
+type = "FIRST"
+shape = "add-a-field"
+table = "first"
+key = "a"
+column = "x"
+field = "x"
+message = "x is wrong"
+[[policies]]
+kind = "lookup"
+type = "SECOND"
+shape = "add-a-field"
+table = "second"
+key = "x"
+column = "y"
+field = "y"
+message = "y is wrong"
+"""
+CHAINED = """
+name = "chained"
+domain = "chained.toml"
+stream = "P Q P P P"
+[tasks.P]
+class = "p"
+family = "FIRST"
+key = "k"
+request = { a = "k" }
+[tasks.Q]
+class = "q"
+family = "SECOND"
+key = "v1"
+request = { x = "v1" }
+[[drift]]
+after_episode = 1
+edit = "first"
+put = { k = { x = "v1" } }
+[[drift]]
+after_episode = 1
+remove_rule = { from = "third", to = "second", relation = "feeds" }
+[[drift]]
+after_episode = 2
+edit = "first"
+put = { k = { x = "v2" } }
+[[windows]]
+name = "some"
+class = "p"
 """
 
 
@@ -272,6 +363,18 @@ SOME_NOISE = ProbabilisticModel(
 @pytest.mark.parametrize("drift", [TABLES, RULES], ids=["tables", "rules"])
 def test_enumeration_of_every_outcome(drift: str, arm: str) -> None:
     assert compare(tiny(drift), get_arm(arm), SOME_NOISE, paired=False) >= 200
+
+
+@pytest.mark.parametrize("arm", ["A2D", "A2DC", "A2DG", "A2DRC"])
+def test_enumeration_where_evictions_spread(arm: str) -> None:
+    assert compare(tiny(PROPAGATION), get_arm(arm), SOME_NOISE, paired=False) >= 200
+
+
+@pytest.mark.parametrize("arm", ["A1", "A2DC", "A2DO"])
+def test_enumeration_where_later_failures_tell_more(arm: str, tmp_path: Path) -> None:
+    (tmp_path / "chained.toml").write_text(CHAINED_DOMAIN)
+    plan = compile_plan(parse_scenario(Source("tiny.toml", CHAINED), beside=tmp_path))
+    compare(plan, get_arm(arm), dataclasses.replace(SOME_NOISE, classes={}), paired=False)
 
 
 @pytest.mark.parametrize("arm", ["A1", "A2DC"])
