@@ -1,10 +1,11 @@
 """The exact engine against the event engine: shipped scenarios at 2,000 streams, random ones at 400.
 
 Every metric's estimate is compared with its exact value in units of its exact standard error (for a ratio of means, by
-the delta method on exact moments). Seeds are fixed, so the outcome is too. Drawn afresh, |z| <= 5 would fail one normal
-comparison in 1.7 million: with some 8,000 comparisons that vary on the shipped scenarios and 10,000 on the random ones,
-the whole file would fail by chance about once in 100 runs. What varies so rarely that it is far from normal, an event
-with fewer than 5 expected occurrences, is held to the count that a Poisson law passes with probability 10^-7.
+the delta method on exact moments). Seeds are fixed, so the outcome is too. Drawn afresh, |z| <= 5 fails one normal
+comparison in 1.7 million: with 3,200 comparisons that vary on the shipped scenarios and 6,600 on the random ones, the
+file would fail by chance once in 180 runs at the most. What varies so rarely that it is far from normal, an event with
+fewer than 5 expected occurrences, may deviate by 12 of them, which a Poisson law exceeds with probability 10^-4 at 5
+and 10^-7 at 2 expected.
 """
 
 import math
