@@ -182,7 +182,8 @@ class Chain:
 
     def _noticed_for_certain(self, episode: EpisodeFacts) -> tuple[int, ...]:
         """Return the drift events that every stream notices in this episode; keep those yet to be noticed."""
-        for event in episode.drift:
+        # What drifted before the first response is nothing that a client could notice.
+        for event in episode.drift if episode is not self.facts.episodes[0] else ():
             self._unnoticed.add(event.index)
             if event.reloaded is None:
                 self._rules_drifted.append(event.index)
