@@ -181,10 +181,8 @@ class Chain:
         return tuple(sorted(touched))
 
     def _noticed_for_certain(self, episode: EpisodeFacts) -> tuple[int, ...]:
-        """Return the drift events that every stream notices in this episode; keep those yet to be noticed.
-
-        What drifts before the first response is nothing that a client could notice.
-        """
+        """Return the drift events that every stream notices in this episode; keep those yet to be noticed."""
+        # What drifted before the first response is nothing that a client could notice.
         for event in episode.drift if episode is not self.facts.episodes[0] else ():
             self._unnoticed.add(event.index)
             if event.reloaded is None:

@@ -2,8 +2,8 @@
 
 Every metric's estimate is compared with its exact value in units of its exact standard error (for a ratio of means, by
 the delta method on exact moments). Seeds are fixed, so the outcome is too. Drawn afresh, |z| <= 5 fails one normal
-comparison in 1.7 million: with 3,200 comparisons that vary on the shipped scenarios and 6,600 on the random ones, the
-file would fail by chance once in 180 runs at the most. What varies so rarely that it is far from normal, an event with
+comparison in 1.7 million: with 3,200 comparisons that vary on the shipped scenarios and 7,700 on the random ones, the
+file would fail by chance once in 160 runs at the most. What varies so rarely that it is far from normal, an event with
 fewer than 5 expected occurrences, may deviate by 12 of them, which a Poisson law exceeds with probability 5 in a
 million at 5 expected, less below.
 """
