@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from invsim.client.arms import Arm, get_arm
-from invsim.client.planners.base import ComplianceModel, Injected
+from invsim.client.planners.base import ComplianceModel
 from invsim.client.planners.probabilistic import ProbabilisticModel
 from invsim.sim.facts import Facts, NotTabularError
 from invsim.sim.result import Block
@@ -43,8 +43,7 @@ class VectorEngine:
     Raises
     ------
     NotTabularError
-        For a model that is not a ``ProbabilisticModel`` itself: a subclass may decide otherwise. And for a plan with a
-        task that a right fix does not let pass.
+        For a model that is not a ``ProbabilisticModel`` itself: a subclass may decide otherwise.
 
     Examples
     --------
@@ -67,15 +66,11 @@ class VectorEngine:
             what = f"model {model.name!r} decides by code of its own, not by rates"
             raise NotTabularError(f"{what}; only --engine simpy can run it")
         tasks = facts.plan.episodes
-        for episode, task in zip(facts.episodes, tasks, strict=True):
-            if any(right and not episode.first[fix].ok for fix, right in enumerate(episode.works)):
-                what = f"task {task.name!r} breaks other policies besides the one its fix is about"
-                raise NotTabularError(f"{what}; use --engine exact or simpy")
         self.facts = facts
         self.rates = tuple(model.behaviour(task.constraint, task.shape) for task in tasks)
         self.codings = tuple(map(coding, facts.episodes, self.rates))
         self._alone = [
-            follow(*about, Injected.NOTHING).table(lambda outcome: outcome.attempts).astype(np.uint8)
+            follow(*about).table(lambda outcome: outcome.attempts).astype(np.uint8)
             for about in zip(facts.episodes, self.rates, self.codings, strict=True)
         ]
         self._programs: dict[str, Program | AppendProgram] = {}
