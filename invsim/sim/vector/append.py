@@ -6,15 +6,16 @@ originated, and which of two is the newer. So here one array per slot and fix ho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
+from itertools import product
 
 import numpy as np
 
 from invsim.client.planners.base import Injected
 from invsim.client.planners.probabilistic import Behaviour
-from invsim.sim.facts import DriftFacts, Facts, NotTabularError
+from invsim.sim.facts import DriftFacts, EpisodeFacts, Facts, FirstRequest
 from invsim.sim.vector.decisions import (
     ATTEMPTS,
     COMPLETED,
@@ -31,14 +32,16 @@ from invsim.sim.vector.decisions import (
 from invsim.sim.vector.outcomes import Certainty, Outcomes
 from invsim.sim.vector.program import Judgement, Kept
 
-UNSEEN, SEEN, VALID, STALE = range(4)
-"""What a slot shows: nothing, before and after its key has completed; valid fixes alone; and from ``STALE`` on, in
-pairs, stale fixes alone and stale beside valid ones, a pair for each fix that can be the newest stale one."""
+Groups = tuple[tuple[int, ...], ...]
+"""Fixes of a slot, those to which the server says the same together."""
 
 
 @dataclass(frozen=True)
 class Step:
     """One episode. Its index is what its slot shows times ``stride``, plus the cell of the draws.
+
+    A slot shows 0 before its key has completed, and then ``1 + right * (len(wrong) + 1) + wrong``: 1 + the group of the
+    newest fix of either kind, 0 where there is none.
 
     Parameters
     ----------
@@ -46,8 +49,8 @@ class Step:
         -1 for a task without a constraint.
     judgements : tuple of Judgement
         On account of the drift since the episode before; tables over 1 + the episode that stored a fix.
-    valid, stale : tuple of int
-        Fixes of the slot that can be in the store by now, in this episode's light.
+    right, wrong : Groups
+        Fixes of the slot that can be in the store by now, as this episode judges them.
     stride : int
     outcome : ndarray of uint8
         Over the index: see ``decisions.ATTEMPTS`` and its likes.
@@ -61,8 +64,8 @@ class Step:
 
     slot: int
     judgements: tuple[Judgement, ...]
-    valid: tuple[int, ...]
-    stale: tuple[int, ...]
+    right: Groups
+    wrong: Groups
     stride: int
     outcome: Bytes
     stored: Codes
@@ -104,39 +107,43 @@ def _step(facts: Facts, at: int, rates: Behaviour, coding: Coding, known: list[l
     episode = facts.episodes[at]
     judgements = _judgements(facts, episode.drift, at, known)
     mine = known[episode.slot] if episode.slot >= 0 else []
-    valid = tuple(fix for fix in mine if episode.works[fix])
-    stale = tuple(fix for fix in mine if not episode.works[fix])
-    shown = [(Injected.NOTHING, -1)] * 2 + [(Injected.VALID, -1)]
-    shown += [(injected, fix) for fix in stale for injected in (Injected.STALE, Injected.CONFLICT)]
-    if len({episode.first[fix] for fix in valid}) > 1:
-        what = f"two right fixes of one slot, beside each other in the store, lead on differently in episode {at}"
-        raise NotTabularError(f"{what}; use --engine exact or simpy for arm A1")
-    right = valid[0] if valid else -1
-    if not valid:  # what cannot be shown yet is a place in the table all the same
-        shown = [
-            (Injected.NOTHING if each in {Injected.VALID, Injected.CONFLICT} else each, fix) for each, fix in shown
-        ]
-    followed = [follow(episode, rates, coding, injected, right=right, stale=fix) for injected, fix in shown]
+    right = _groups(episode, (fix for fix in mine if episode.works[fix]))
+    wrong = _groups(episode, (fix for fix in mine if not episode.works[fix]))
+    pairs = [(None, None), *product((None, *(each[0] for each in right)), (None, *(each[0] for each in wrong)))]
+    followed = [follow(episode, rates, coding, right=valid, wrong=stale) for valid, stale in pairs]
 
     def byte(show: int, outcome: Outcome) -> int:
-        return outcome.byte(shown[show][0], addressable=show != UNSEEN, stored=outcome.stored >= 0)
+        return outcome.byte(_injected(*pairs[show]), addressable=show > 0, stored=outcome.stored >= 0)
 
     outcome = [each.table(partial(byte, show)) for show, each in enumerate(followed)]
     stored = [each.table(lambda outcome: outcome.stored) for each in followed]
-    unconstrained = set(outcome[UNSEEN].tolist()) if episode.slot < 0 else set()
+    unconstrained = set(outcome[0].tolist()) if episode.slot < 0 else set()
     stores = tuple(sorted({each.stored for can in followed for each in can.outcomes} - {-1}))
     mine += [fix for fix in stores if fix not in mine]
     return Step(
         slot=episode.slot,
         judgements=judgements,
-        valid=valid,
-        stale=stale,
+        right=right,
+        wrong=wrong,
         stride=coding.size,
         outcome=np.concatenate(outcome).astype(np.uint8),
         stored=np.concatenate(stored),
         stores=stores,
         certain=unconstrained.pop() if len(unconstrained) == 1 else None,
     )
+
+
+def _groups(episode: EpisodeFacts, fixes: Iterable[int]) -> Groups:
+    groups: dict[FirstRequest, list[int]] = {}
+    for fix in fixes:
+        groups.setdefault(episode.first[fix], []).append(fix)
+    return tuple(map(tuple, groups.values()))
+
+
+def _injected(right: int | None, wrong: int | None) -> Injected:
+    if right is None:
+        return Injected.NOTHING if wrong is None else Injected.STALE
+    return Injected.VALID if wrong is None else Injected.CONFLICT
 
 
 def _judgements(
@@ -224,20 +231,21 @@ class _Player:
 
     def _shown(self, step: Step) -> Counts:
         """Return what the slot shows, in integers that hold an index."""
-        dtype = np.min_scalar_type((STALE + 2 * len(step.stale)) * step.stride)
-        shown: Counts = self.completed[step.slot].astype(dtype)
-        stored_by = self.stored_by[step.slot]
-        beside = [stored_by[fix] > 0 for fix in step.valid]
-        valid = np.logical_or.reduce(beside) if len(beside) > 1 else beside[0] if beside else None
-        if valid is not None:
-            np.copyto(shown, VALID, where=valid)
-        newest = np.maximum.reduce([stored_by[fix] for fix in step.stale]) if step.stale else None
-        for at, fix in enumerate(step.stale):
-            mine = (stored_by[fix] == newest) & (stored_by[fix] > 0)
-            np.copyto(shown, STALE + 2 * at, where=mine)
-            if valid is not None:
-                np.copyto(shown, STALE + 2 * at + 1, where=mine & valid)
+        kinds = 1 + (len(step.right) + 1) * (len(step.wrong) + 1)
+        shown: Counts = self.completed[step.slot].astype(np.min_scalar_type(kinds * step.stride))
+        for groups, unit in ((step.right, len(step.wrong) + 1), (step.wrong, 1)):
+            for number, newest in enumerate(self._newest(step.slot, groups), start=1):
+                np.add(shown, shown.dtype.type(number * unit), out=shown, where=newest)
         return shown
+
+    def _newest(self, slot: int, groups: Groups) -> list[Bools]:
+        """Return, per group, where the newest of all their fixes is one of it."""
+        stored_by = self.stored_by[slot]
+        by_group = [reduce(np.maximum, (stored_by[fix] for fix in group)) for group in groups]
+        if len(by_group) < 2:
+            return [each > 0 for each in by_group]
+        newest = reduce(np.maximum, by_group)
+        return [(each == newest) & (newest > 0) for each in by_group]
 
     def _store(self, at: int, slot: int, fix: int, stored: Bools) -> None:
         stored_by = self.stored_by[slot].get(fix)

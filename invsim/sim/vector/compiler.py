@@ -58,7 +58,8 @@ class _Compiler:
         self.facts, self.traits, self.rates, self.codings = facts, traits, rates, codings
         self.slots = [Numbering(stride) for stride in strides(facts, codings)]
         self.drifted = 0
-        self._known: dict[tuple[int, bool, int], Followed] = {}
+        self.before_contact = len(facts.episodes[0].drift)
+        self._known: dict[tuple[int, bool, int | None], Followed] = {}
 
     def step(self, at: int) -> Step:
         """Return the step of an episode."""
@@ -111,18 +112,18 @@ class _Compiler:
         return tuple((slot, table) for slot, table in enumerate(tables) if table.any())
 
     def _rule_events(self) -> tuple[int, ...]:
-        compares = self.traits.rules == "comparison"
-        events = range(self.facts.before_contact, self.drifted) if compares else range(0)
+        events = range(self.before_contact, self.drifted) if self.traits.rules == "comparison" else ()
         return tuple(event for event in events if self.facts.plan.drift[event].subject == "rules")
 
     # The episode's own slot -------------------------------------------------------------------------------------------
 
     def _followed(self, at: int, held: Held) -> Followed:
-        episode, fix = self.facts.episodes[at], held.kept.fix if held.kept else -1
+        episode, fix = self.facts.episodes[at], held.kept.fix if held.kept else None
         asked = id(episode.first), episode.first_occurrence, fix  # equal episodes share their answers
         if asked not in self._known:
-            injected = _injected(episode, held)
-            self._known[asked] = follow(episode, self.rates[at], self.codings[at], injected, right=fix, stale=fix)
+            right = fix is not None and episode.works[fix]
+            injected = {"right" if right else "wrong": fix}
+            self._known[asked] = follow(episode, self.rates[at], self.codings[at], **injected)
         return self._known[asked]
 
     def _stored(self, episode: EpisodeFacts, fix: int) -> Held:

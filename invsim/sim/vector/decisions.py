@@ -92,9 +92,6 @@ class Outcome(NamedTuple):
         return self.attempts | injected << INJECTED_SHIFT | flags
 
 
-AT_ONCE = Outcome(1, True, -1, ())
-
-
 class Followed(NamedTuple):
     """What can follow in an episode, each once, and which of it follows in each cell, by position."""
 
@@ -108,7 +105,7 @@ class Followed(NamedTuple):
 
 
 def follow(
-    episode: EpisodeFacts, rates: Behaviour, cells: Coding, injected: Injected, *, right: int = -1, stale: int = -1
+    episode: EpisodeFacts, rates: Behaviour, cells: Coding, *, right: int | None = None, wrong: int | None = None
 ) -> Followed:
     """Return what follows in each cell.
 
@@ -117,43 +114,41 @@ def follow(
     episode : EpisodeFacts
     rates : Behaviour
     cells : Coding
-    injected : Injected
-    right, stale : int
-        The newest fix injected that is right, and the newest that is not; -1 for none.
+    right, wrong : int, optional
+        The newest fix injected that is right, and the newest that is not.
     """
     numbers: dict[Outcome, int] = {}
     of_cell = []
     for first, retry in cells.draws():
-        outcome = _outcome(episode, rates, injected, right, stale, first, retry)
+        outcome = _outcome(episode, rates, right, wrong, first, retry)
         of_cell.append(numbers.setdefault(outcome, len(numbers)))
     return Followed(tuple(numbers), np.array(of_cell, dtype=np.intp))
 
 
 def _outcome(
-    episode: EpisodeFacts, rates: Behaviour, injected: Injected, right: int, stale: int, first: float, retry: float
+    episode: EpisodeFacts, rates: Behaviour, right: int | None, wrong: int | None, first: float, retry: float
 ) -> Outcome:
-    request = _first_request(injected, right, stale, rates, _unaided(episode, rates), first)
-    if episode.first[request].ok:
-        return AT_ONCE
-    law = rates.retry if injected is Injected.NOTHING else rates.retry_injected
+    request = episode.first[_first_request(right, wrong, rates, _unaided(episode, rates), first)]
+    if request.ok:
+        return Outcome(1, True, -1, ())
+    law = rates.retry if right is None and wrong is None else rates.retry_injected
     within = law.cumulative[:MAX_RETRIES]
     complies = next((retries for retries, rate in enumerate(within) if retry < rate), MAX_RETRIES)
-    recovery = episode.first[request].recoveries[complies]
+    recovery = request.recoveries[complies]
     return Outcome(recovery.attempts, recovery.completed, recovery.committed, recovery.failures)
 
 
-def _first_request(injected: Injected, right: int, stale: int, rates: Behaviour, unaided: float, draw: float) -> int:
-    match injected:
-        case Injected.NOTHING:
-            return SOLVED if draw < unaided else PLAIN
-        case Injected.VALID:
-            return right if draw < rates.p_apply else PLAIN
-        case Injected.CONFLICT:
-            return right if draw < rates.p_fresh else stale
-        case Injected.STALE:
-            if draw < (1.0 - rates.p_stale) * unaided:
-                return SOLVED
-            return stale if draw >= 1.0 - rates.p_stale else PLAIN
+def _first_request(right: int | None, wrong: int | None, rates: Behaviour, unaided: float, draw: float) -> int:
+    """Return the number of the first request: a fix, ``SOLVED`` or ``PLAIN``."""
+    if right is not None and wrong is not None:
+        return right if draw < rates.p_fresh else wrong
+    if right is not None:
+        return right if draw < rates.p_apply else PLAIN
+    if wrong is None:
+        return SOLVED if draw < unaided else PLAIN
+    if draw < (1.0 - rates.p_stale) * unaided:
+        return SOLVED
+    return wrong if draw >= 1.0 - rates.p_stale else PLAIN
 
 
 # Draws ----------------------------------------------------------------------------------------------------------------

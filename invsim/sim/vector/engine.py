@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from invsim.client.arms import Arm, get_arm
-from invsim.client.planners.base import ComplianceModel, Injected
+from invsim.client.planners.base import ComplianceModel
 from invsim.client.planners.probabilistic import ProbabilisticModel
 from invsim.sim.facts import Facts, NotTabularError
 from invsim.sim.result import Block
@@ -70,7 +70,7 @@ class VectorEngine:
         self.rates = tuple(model.behaviour(task.constraint, task.shape) for task in tasks)
         self.codings = tuple(map(coding, facts.episodes, self.rates))
         self._alone = [
-            follow(*about, Injected.NOTHING).table(lambda outcome: outcome.attempts).astype(np.uint8)
+            follow(*about).table(lambda outcome: outcome.attempts).astype(np.uint8)
             for about in zip(facts.episodes, self.rates, self.codings, strict=True)
         ]
         self._programs: dict[str, Program | AppendProgram] = {}
