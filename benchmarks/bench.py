@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+import engines
 import handwritten
 import simpy
 
@@ -61,7 +62,10 @@ def main() -> None:
     by_task = {name: RATES[CLASS[name]] for name in CLASS}
     _check_counts(plan, model, by_task)
     figures, ratios = _speed(plan, model, by_task)
-    for part in (_memory(), _starts()):
+    engines_part = engines.measure(
+        plan, model, by_task, _counts, lambda command: engines.peak_of(command, PEAK_OF, PEAK_UNIT)
+    )
+    for part in (engines_part, _memory(), _starts()):
         figures |= part[0]
         ratios |= part[1]
     rounded = {name: float(f"{value:.4g}") for name, value in figures.items()}
