@@ -8,17 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from invsim.client.arms import A0, Arm
 from invsim.client.planners.base import ComplianceModel, Injected
 from invsim.errors import InputError, UnknownNameError
 from invsim.sim.engine import simulate_block
+from invsim.sim.exact import Exact, distribution
 from invsim.sim.facts import NotTabularError, tabulate
 from invsim.sim.plan import Plan
 from invsim.sim.result import Block
 from invsim.sim.vector import Outcomes, VectorEngine
 from invsim.stats.costs import TokenCosts
-from invsim.stats.metrics import STREAM_COUNTS, Counts, Layout, Summary
-from invsim.stats.moments import Column, Estimate
+from invsim.stats.episodes import EpisodeSums
+from invsim.stats.metrics import STREAM_COUNTS, Counts, Layout, Summary, first_try_by_class, metrics
+from invsim.stats.moments import Column, Estimate, Expectations, exactly
+from invsim.stats.savings import KINDS, EpisodeMeans
 
 CHUNK = 500
 """Streams simulated at a time by SimPy: large enough that reducing them is cheap, small enough to hold."""
@@ -237,6 +243,39 @@ def add_outcomes(summary: Summary, outcomes: Outcomes, baseline_attempts: Column
     )
 
 
+def solve(
+    plan: Plan,
+    *,
+    model: ComplianceModel,
+    arms: Sequence[Arm] | None = None,
+    costs: TokenCosts | None = None,
+) -> RunResult:
+    """Return every metric of a plan as it is, without sampling: each with error 0, resting on no stream.
+
+    Parameters
+    ----------
+    plan : Plan
+    model : ComplianceModel
+    arms : sequence of Arm, optional
+        The scenario's by default.
+    costs : TokenCosts, optional
+
+    Raises
+    ------
+    NotTabularError, StateSpaceError
+        See ``invsim.sim.exact.distribution``.
+    """
+    facts = tabulate(plan)
+    costs = costs or TokenCosts(conflict=model.conflict_cost)
+    results = []
+    for arm in plan.arms if arms is None else arms:
+        law = distribution(facts, arm=arm, model=model, pmf=["evictions"])
+        shape, means = layout(plan, model, arm, costs), Expectations(law.names, law.mean)
+        precision = exactly(law.pmfs["evictions"].mean_reciprocal)
+        results.append(ArmResult(arm.name, metrics(shape, means, precision), first_try_by_class(shape, means)))
+    return RunResult(plan.name, model.name, 0, 0, plan.world.level.name, tuple(results), engine="exact")
+
+
 def layout(plan: Plan, model: ComplianceModel, arm: Arm, costs: TokenCosts) -> Layout:
     """Return which episode of the plan counts for what."""
     return Layout(
@@ -267,4 +306,53 @@ def counts(block: Block, baseline: Block) -> Counts:
         alerts=block.alerts,
         per_stream={name: block.stream(name) for name in STREAM_COUNTS},
         baseline_attempts=baseline.episode("attempts").sum(axis=1),
+    )
+
+
+# The savings equation --------------------------------------------------------------------------------------------
+
+
+def repeated(plan: Plan) -> npt.NDArray[np.bool_]:
+    """Return which episodes have a key that an earlier one had."""
+    keyed = np.array([task.slot is not None for task in plan.episodes])
+    again: npt.NDArray[np.bool_] = keyed & ~np.array(plan.first_occurrence)
+    return again
+
+
+def episode_means(plan: Plan, law: Exact) -> EpisodeMeans:
+    """Return what the savings equation needs, from an exact law."""
+    by = law.by_episode
+    return EpisodeMeans(
+        classes=plan.classes,
+        class_index=plan.class_index,
+        repeated=repeated(plan),
+        baseline_retries=by("baseline_attempts") - 1.0,
+        baseline_first_try=by("baseline_first_try"),
+        retries=by("attempts") - 1.0,
+        addressable=by("addressable"),
+        entries=by("injected_entries"),
+        conflict_attempts=by("conflict_attempts"),
+        probability=np.array([by(kind) for kind in KINDS]),
+        first_try=np.array([by(f"{kind}_first_try") for kind in KINDS]),
+        kind_retries=np.array([by(f"{kind}_attempts") - by(kind) for kind in KINDS]),
+    )
+
+
+def episode_sums(plan: Plan) -> EpisodeSums:
+    """Return an accumulator of the same from simulated streams; see ``add_block``."""
+    return EpisodeSums(plan.classes, plan.class_index, repeated(plan))
+
+
+def add_block(sums: EpisodeSums, block: Block, baseline: Block) -> None:
+    """Add a block, and the block of the same streams without memory."""
+    injected = block.episode("injected")
+    sums.add(
+        first=block.first,
+        attempts=block.episode("attempts"),
+        first_try=block.first_try,
+        kinds={kind: injected == Injected[kind.upper()] for kind in KINDS},
+        addressable=block.episode("addressable"),
+        entries=block.episode("injected_entries"),
+        baseline_attempts=baseline.episode("attempts"),
+        baseline_first_try=baseline.first_try,
     )

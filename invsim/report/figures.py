@@ -31,7 +31,7 @@ def panels(results: Sequence[RunLike]) -> list[str]:
     have = list(results[0].arms[0].metrics)
     start, end = have.index("compliance_given_valid") + 1, have.index("evictions")
     shown = [name for name in have[start:end] if name.endswith(("_post", "_scored"))]
-    scored = any(arm.metrics["first_try_eligible"].n for arm in results[0].arms)
+    scored = any(arm.metrics["first_try_eligible"].value is not None for arm in results[0].arms)
     first = ["first_try_eligible"] if scored else []
     return [*first, *shown[:2], "retries"]
 

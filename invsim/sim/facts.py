@@ -185,6 +185,11 @@ class Facts:
     episodes: tuple[EpisodeFacts, ...]
     closing: tuple[DriftFacts, ...]
 
+    @property
+    def before_contact(self) -> int:
+        """Drift events before the first response, which no client can notice."""
+        return len(self.episodes[0].drift)
+
 
 def tabulate(plan: Plan) -> Facts:
     """Ask the plan's server everything that its streams can ask.

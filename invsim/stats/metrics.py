@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from invsim.stats.costs import TokenCosts
-from invsim.stats.moments import UNDEFINED, Column, Estimate, Moments, ReciprocalMean, Weights
+from invsim.stats.moments import UNDEFINED, Column, Estimate, Means, Moments, ReciprocalMean, Weights
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -195,65 +195,78 @@ class Summary:
         return self._moments.n
 
     def metrics(self) -> dict[str, Estimate]:
-        """Return the metrics of this arm, rates as 0..1.
-
-        Per stream: attempts, retries, completed and exhausted episodes, evictions, restamped_entries,
-        restamp_operations, contract_failures, first_try. Rates: first_try_eligible (the paper's compliance), the
-        windows, validity, compliance_given_valid, eviction_precision (the paper's, mean of 1/evictions), and precision
-        and recall of evictions under the row oracle and the cleared-table oracle. Savings against the same model
-        without memory: attempts_saving, token_saving. ``alert_1`` ... are the episodes in which drift was noticed.
-        """
-        layout, moments = self.layout, self._moments
-        mean, ratio = moments.mean, moments.ratio
-        episodes = layout.episodes
-        tokens = layout.costs.weights(
-            attempts="attempts", entries="injected_entries", conflicts="conflict_attempts", one="one",
-            episodes=episodes,
-        )  # fmt: skip
-        # Without memory nothing is injected, so a stream's tokens are its attempts and retries.
-        baseline = {"baseline_attempts": tokens["attempts"], "one": tokens["one"]}
-        eligible = int(layout.eligible.sum())
-        metrics = {
-            "first_try_eligible": (
-                mean({"eligible_first_try": 1}, scale=eligible) if eligible and layout.stores else UNDEFINED
-            ),
-            "validity": ratio(self._weighted("valid"), self._weighted("addressable")),
-            "compliance_given_valid": ratio(self._weighted("valid_first_try"), self._weighted("valid")),
-        }
-        for name, mask in layout.windows.items():
-            metrics[name] = mean({f"window:{name}": 1}, scale=int(mask.sum()))
-        metrics |= {
-            "evictions": mean({"evictions": 1}),
-            "eviction_precision": self._precision.estimate(),
-            "eviction_precision_row": ratio({"evicted_right_by_row": 1}, {"evictions": 1}),
-            "eviction_recall_row": ratio({"evicted_right_by_row": 1}, {"required_by_row": 1}),
-            "eviction_precision_table": ratio({"evicted_right_by_table": 1}, {"evictions": 1}),
-            "eviction_recall_table": ratio({"evicted_right_by_table": 1}, {"required_by_table": 1}),
-            "restamped_entries": mean({"restamped_entries": 1}),
-            "restamp_operations": mean({"restamp_operations": 1}),
-            "first_try": mean({"first_try": 1}),
-            "retries": mean({"attempts": 1, "one": -episodes}),
-            "attempts": mean({"attempts": 1}),
-            "completed": mean({"completed": 1}),
-            "exhausted": mean({"one": episodes, "completed": -1}),
-            "attempts_saving": ratio({"baseline_attempts": 1, "attempts": -1}, {"baseline_attempts": 1}),
-            "token_saving": ratio(_minus(baseline, tokens), baseline),
-            "contract_failures": mean({"contract_failures": 1}),
-        }
-        for at in range(layout.events):
-            metrics[f"alert_{at + 1}"] = ratio({f"alert:{at}": 1}, {f"noticed:{at}": 1})
-        return metrics
+        """Return the metrics of this arm; see ``metrics``."""
+        return metrics(self.layout, self._moments, self._precision.estimate())
 
     def first_try_by_class(self) -> dict[str, Estimate]:
         """Return the first-try rate of each constraint class."""
-        sizes = np.bincount(self.layout.class_index, minlength=len(self.layout.classes)).tolist()
-        return {
-            name: self._moments.mean({f"first_try:{name}": 1}, scale=size)
-            for name, size in zip(self.layout.classes, sizes, strict=True)
-        }
+        return first_try_by_class(self.layout, self._moments)
 
-    def _weighted(self, kind: str) -> Weights:
-        return {f"{kind}:{name}": self.layout.weights[name] for name in self.layout.classes}
+
+def metrics(layout: Layout, moments: Means, precision: Estimate) -> dict[str, Estimate]:
+    """Return the metrics of an arm, rates as 0..1.
+
+    ``moments`` holds the counts that ``Summary`` accumulates, estimated or known; ``precision`` is the mean of
+    1/evictions over the streams that evict.
+
+    Per stream: attempts, retries, completed and exhausted episodes, evictions, restamped_entries,
+    restamp_operations, contract_failures, first_try. Rates: first_try_eligible (the paper's compliance), the
+    windows, validity, compliance_given_valid, eviction_precision (the paper's, mean of 1/evictions), and precision
+    and recall of evictions under the row oracle and the cleared-table oracle. Savings against the same model
+    without memory: attempts_saving, token_saving. ``alert_1`` ... are the episodes in which drift was noticed.
+    """
+    mean, ratio = moments.mean, moments.ratio
+    episodes = layout.episodes
+    tokens = layout.costs.weights(
+        attempts="attempts", entries="injected_entries", conflicts="conflict_attempts", one="one",
+        episodes=episodes,
+    )  # fmt: skip
+    # Without memory nothing is injected, so a stream's tokens are its attempts and retries.
+    baseline = {"baseline_attempts": tokens["attempts"], "one": tokens["one"]}
+    eligible = int(layout.eligible.sum())
+    metrics = {
+        "first_try_eligible": (
+            mean({"eligible_first_try": 1}, scale=eligible) if eligible and layout.stores else UNDEFINED
+        ),
+        "validity": ratio(_weighted(layout, "valid"), _weighted(layout, "addressable")),
+        "compliance_given_valid": ratio(_weighted(layout, "valid_first_try"), _weighted(layout, "valid")),
+    }
+    for name, mask in layout.windows.items():
+        metrics[name] = mean({f"window:{name}": 1}, scale=int(mask.sum()))
+    metrics |= {
+        "evictions": mean({"evictions": 1}),
+        "eviction_precision": precision,
+        "eviction_precision_row": ratio({"evicted_right_by_row": 1}, {"evictions": 1}),
+        "eviction_recall_row": ratio({"evicted_right_by_row": 1}, {"required_by_row": 1}),
+        "eviction_precision_table": ratio({"evicted_right_by_table": 1}, {"evictions": 1}),
+        "eviction_recall_table": ratio({"evicted_right_by_table": 1}, {"required_by_table": 1}),
+        "restamped_entries": mean({"restamped_entries": 1}),
+        "restamp_operations": mean({"restamp_operations": 1}),
+        "first_try": mean({"first_try": 1}),
+        "retries": mean({"attempts": 1, "one": -episodes}),
+        "attempts": mean({"attempts": 1}),
+        "completed": mean({"completed": 1}),
+        "exhausted": mean({"one": episodes, "completed": -1}),
+        "attempts_saving": ratio({"baseline_attempts": 1, "attempts": -1}, {"baseline_attempts": 1}),
+        "token_saving": ratio(_minus(baseline, tokens), baseline),
+        "contract_failures": mean({"contract_failures": 1}),
+    }
+    for at in range(layout.events):
+        metrics[f"alert_{at + 1}"] = ratio({f"alert:{at}": 1}, {f"noticed:{at}": 1})
+    return metrics
+
+
+def first_try_by_class(layout: Layout, moments: Means) -> dict[str, Estimate]:
+    """Return the first-try rate of each constraint class."""
+    sizes = np.bincount(layout.class_index, minlength=len(layout.classes)).tolist()
+    return {
+        name: moments.mean({f"first_try:{name}": 1}, scale=size)
+        for name, size in zip(layout.classes, sizes, strict=True)
+    }
+
+
+def _weighted(layout: Layout, kind: str) -> Weights:
+    return {f"{kind}:{name}": layout.weights[name] for name in layout.classes}
 
 
 def _minus(left: Weights, right: Weights) -> Weights:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,46 @@ Column = npt.NDArray[np.integer | np.bool_] | int
 
 Weights = Mapping[str, float]
 """A linear combination of named counts."""
+
+
+class Means(Protocol):
+    """What metrics are made of: means of counts over streams, and ratios of means."""
+
+    def mean(self, weights: Weights, *, scale: float = 1.0) -> Estimate:
+        """Return the mean of a linear combination, divided by ``scale``."""
+
+    def ratio(self, over: Weights, under: Weights) -> Estimate:
+        """Return the ratio of two means; undefined over 0."""
+
+
+class Expectations:
+    """Means that are known, not estimated: every answer has error 0 and rests on no stream.
+
+    Parameters
+    ----------
+    names : sequence of str
+    values : ndarray, shape (names,)
+    """
+
+    def __init__(self, names: Sequence[str], values: npt.NDArray[np.float64]) -> None:
+        self._values = dict(zip(names, values.tolist(), strict=True))
+
+    def mean(self, weights: Weights, *, scale: float = 1.0) -> Estimate:
+        """Return the expectation of a linear combination, divided by ``scale``."""
+        return exactly(self._expected(weights) / scale)
+
+    def ratio(self, over: Weights, under: Weights) -> Estimate:
+        """Return the ratio of two expectations; undefined over 0."""
+        below = self._expected(under)
+        return exactly(self._expected(over) / below if below else None)
+
+    def _expected(self, weights: Weights) -> float:
+        return math.fsum(weight * self._values[name] for name, weight in weights.items())
+
+
+def exactly(value: float | None) -> Estimate:
+    """Return a number that is known; undefined where it is None."""
+    return UNDEFINED if value is None else Estimate(value, 0.0, 0)
 
 
 class Moments:
