@@ -19,7 +19,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 run: $(READY) ## the payments stream for all seven published models: table and figure
-	$(BIN)/invsim run payments --model published --table paper_tables/payments.csv --table paper_tables/payments.md --figure figures/payments
+	$(BIN)/invsim run payments --model published --engine simpy --replications 500 --table paper_tables/payments.csv --table paper_tables/payments.md --figure figures/payments
 
 test: $(READY) ## run the tests
 	$(BIN)/python -m pytest

@@ -18,6 +18,7 @@ from invsim.errors import InputError, InvsimError, one_line
 if TYPE_CHECKING:
     from invsim.client.planners import ProbabilisticModel
     from invsim.experiment import Observer, RunResult
+    from invsim.explain import Explanation
     from invsim.sim.plan import Plan
 
 USAGE_ERROR = 2
@@ -50,7 +51,18 @@ def cli() -> None:
     help="A model by name or TOML file; several with commas; 'published' for the seven of the paper.",
 )
 @click.option("--arms", metavar="NAMES", help="Arms, with commas.  [default: those of the scenario and the model]")
-@click.option("--replications", type=int, default=500, show_default=True, help="Streams per arm.")
+@click.option("--replications", type=int, help="Streams per arm.  [default: exact, or 500 where that cannot be]")
+@click.option(
+    "--engine",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="simpy plays every event; vector plays arrays of streams; exact samples none; auto takes the fastest.",
+)
+@click.option("--pmf", metavar="NAMES", help="Add the exact distributions of these counts (JSON).")
+@click.option("--precision", type=float, metavar="H", help="Simulate until 95% half-widths are at most H.")
+@click.option("--metrics", metavar="NAMES", help="What --precision waits for.  [default: the rates of savings]")
+@click.option("--budget", type=int, default=100_000_000, show_default=True, help="Streams at which --precision stops.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Root of all draws.")
 @click.option(
     "--level", metavar="LEVEL", help="Wire level of the server: L0, L1, L4, L5 or L6.  [default: the scenario's]"
@@ -77,7 +89,12 @@ def run(
     scenario: str,
     models: str,
     arms: str | None,
-    replications: int,
+    replications: int | None,
+    engine: str,
+    pmf: str | None,
+    precision: float | None,
+    metrics: str | None,
+    budget: int,
     seed: int,
     level: str | None,
     as_json: bool,
@@ -94,9 +111,12 @@ def run(
       invsim run payments
       invsim run payments --model gpt-5-mini --arms A0,A2D --replications 200 --json
       invsim run rules --model compliant --replications 2
+      invsim run payments --engine vector --precision 0.001
+      invsim run payments --engine exact --pmf retries,tokens --json
     """
     from invsim.client.planners.models import load_model
-    from invsim.experiment import run as simulate
+    from invsim.experiment import PRECISE
+    from invsim.experiment import run as work_out
 
     plan = _plan(scenario, level)
     chosen = [load_model(name) for name in _model_names(models)]
@@ -108,10 +128,22 @@ def run(
     for model in chosen:
         _check_classes(plan, model)
         picked = _arms(plan, model, asked)
-        with _progress(f"{plan.name}, {model.name}", replications * len(picked)) as tick:
-            observe = _observer(plan, model.name, out, tick)
+        with _progress(f"{plan.name}, {model.name}", replications and replications * len(picked)) as tick:
+            observe = _observer(plan, model.name, out, tick) if out is not None or tick is not None else None
             results.append(
-                simulate(plan, model=model, arms=picked, replications=replications, seed=seed, observe=observe)
+                work_out(
+                    plan,
+                    model=model,
+                    arms=picked,
+                    replications=replications,
+                    seed=seed,
+                    observe=observe,
+                    engine=engine,
+                    pmf=() if pmf is None else _names(pmf, "--pmf"),
+                    precision=precision,
+                    precise=PRECISE if metrics is None else _names(metrics, "--metrics"),
+                    budget=budget,
+                )
             )
     _print_results(plan, results, as_json=as_json, multiple=len(chosen) > 1)
     if events is not None:
@@ -214,10 +246,10 @@ def _arms(plan: Plan, model: ProbabilisticModel, asked: Sequence[str] | None) ->
 
 
 @contextmanager
-def _progress(label: str, total: int) -> Iterator[Any]:
-    """Yield a function that counts streams done; it shows a bar on a terminal's stderr only."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
+def _progress(label: str, total: int | None) -> Iterator[Any]:
+    """Yield a function that counts streams done and shows a bar; None where there is no terminal, or no total."""
+    if total is None or not sys.stderr.isatty():
+        yield None
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -233,7 +265,8 @@ def _observer(plan: Plan, model: str, out: Path | None, tick: Any) -> Observer:
     def observe(arm: Any, block: Any) -> None:
         if out is not None:
             write_block(plan, block, model=model, arm=arm.name, folder=out)
-        tick(len(block.streams))
+        if tick is not None:
+            tick(len(block.streams))
 
     return observe
 
@@ -296,10 +329,11 @@ def _print_results(plan: Plan, results: Sequence[RunResult], *, as_json: bool, m
     if not console.is_terminal:
         console.width = 200
     console.print(escape(plan.title or plan.name))
-    console.print(
-        f"{first.replications:,} streams per arm, seed {first.seed}, engine {first.engine}, wire level {first.level}; "
-        "simulated ±Monte Carlo standard error"
-    )
+    how = f"engine {first.engine}, wire level {first.level}"
+    if first.engine == "exact":
+        console.print(f"exact values, {how}")
+    else:
+        console.print(f"{first.replications:,} streams per arm, seed {first.seed}, {how}; ±Monte Carlo standard error")
     for result in results:
         console.print()
         for part in for_terminal(result, f"{result.scenario}, {result.model}", width=console.width):
@@ -319,6 +353,170 @@ def _json(data: object) -> bytes:
 
 def _print_json(data: object) -> None:
     click.echo(_json(data))
+
+
+# explain and sensitivity ------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.argument("scenario")
+@click.option("--model", default="claude-haiku-4-5", show_default=True, metavar="NAME|FILE", help="A model.")
+@click.option("--arm", "arm_name", default="A2D", show_default=True, metavar="NAME", help="An arm.")
+@click.option("--level", metavar="LEVEL", help="Wire level of the server.  [default: the scenario's]")
+@click.option("--replications", type=int, default=20_000, show_default=True, help="Streams of the Monte Carlo side.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Root of all draws.")
+@click.option("--price", type=float, default=1.0, show_default=True, help="Money for the base cost of one attempt.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the tables.")
+def explain(
+    scenario: str,
+    model: str,
+    arm_name: str,
+    level: str | None,
+    replications: int,
+    seed: int,
+    price: float,
+    as_json: bool,
+) -> None:
+    """Take apart what memory saves in SCENARIO: validity x compliance, what that leaves out, and when it misleads.
+
+    \b
+    Example:
+      invsim explain payments --model claude-sonnet-5 --arm A2D
+    """
+    from invsim.client.arms import get_arm
+    from invsim.client.planners.models import load_model
+    from invsim.explain import explain as take_apart
+
+    if replications < 2:
+        raise InputError("must be 2 or more", where="--replications", value=replications)
+    if seed < 0:
+        raise InputError("must be 0 or more", where="--seed", value=seed)
+    if not 0 <= price < float("inf"):
+        raise InputError("must be a finite number, 0 or more", where="--price", value=price)
+    plan, chosen = _plan(scenario, level), load_model(model)
+    _check_classes(plan, chosen)
+    found = take_apart(
+        plan, model=chosen, arm=get_arm(arm_name, where="--arm"), replications=replications, seed=seed, price=price
+    )
+    if as_json:
+        _print_json(_explained(found))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    from invsim.report.tables import savings_table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(escape(f"{found.scenario}, {found.model}, {found.arm}: what memory saves, in retries per stream"))
+    console.print(f"exact, and below it from {found.streams:,} simulated streams ±standard error\n")
+    console.print(savings_table(found))
+    console.print()
+    for line in found.verdict:
+        console.print(escape(line), soft_wrap=True)
+
+
+def _explained(found: Explanation) -> dict[str, object]:
+    return {
+        "scenario": found.scenario,
+        "model": found.model,
+        "arm": found.arm,
+        "replications": found.streams,
+        "exact": found.exact.figures(),
+        "sampled": {
+            name: {each: estimate.to_dict() for each, estimate in figures.items()}
+            for name, figures in found.sampled.items()
+        },
+        "priced": {
+            name: {
+                "product": each.saving.product,
+                **each.saving.corrections,
+                "realised": each.saving.realised,
+                "carrying": each.carrying,
+                "conflict": each.conflict,
+                "net": each.net,
+            }
+            for name, each in found.priced.items()
+        },
+        "verdict": found.verdict,
+    }
+
+
+@cli.command()
+@click.argument("scenario")
+@click.option("--model", default="claude-haiku-4-5", show_default=True, metavar="NAME|FILE", help="What is not varied.")
+@click.option("--arm", "arm_name", default="A2D", show_default=True, metavar="NAME", help="An arm.")
+@click.option("--metric", default="token_saving", show_default=True, metavar="NAME", help="What is explained.")
+@click.option(
+    "--vary",
+    multiple=True,
+    metavar="NAME=LOW:HIGH",
+    help="p_apply, p_fresh, p_stale, p_unaided or q, in all classes or CLASS.NAME.  [default: all but q, 0:1]",
+)
+@click.option("--points", type=int, default=64, show_default=True, help="Base points, a power of 2.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the points.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
+def sensitivity(
+    scenario: str, model: str, arm_name: str, metric: str, vary: tuple[str, ...], points: int, seed: int, as_json: bool
+) -> None:
+    """Say which of a model's parameters a metric of SCENARIO depends on (Sobol indices, from exact values).
+
+    \b
+    Example:
+      invsim sensitivity payments --vary p_apply=0:1 --vary p_unaided=0:0.5 --points 16
+    """
+    from invsim.client.arms import get_arm
+    from invsim.client.planners.models import load_model
+    from invsim.explain import sensitivity as share_out
+
+    ranges = dict(_range(text) for text in vary or ("p_apply=0:1", "p_fresh=0:1", "p_stale=0:1", "p_unaided=0:1"))
+    if seed < 0:
+        raise InputError("must be 0 or more", where="--seed", value=seed)
+    found = share_out(
+        _plan(scenario, None),
+        model=load_model(model),
+        arm=get_arm(arm_name, where="--arm"),
+        metric=metric,
+        ranges=ranges,
+        points=points,
+        seed=seed,
+    )
+    rows: list[dict[str, Any]] = [
+        {
+            "parameter": name,
+            "range": "{:g}:{:g}".format(*ranges[name]),
+            "first": float(found.first[at]),
+            "first_interval": [float(found.first_interval.lo[at]), float(found.first_interval.hi[at])],
+            "total": float(found.total[at]),
+            "total_interval": [float(found.total_interval.lo[at]), float(found.total_interval.hi[at])],
+        }
+        for at, name in enumerate(found.names)
+    ]
+    head = {"scenario": scenario, "model": model, "arm": arm_name, "metric": metric, "mean": found.mean}
+    if as_json:
+        _print_json({**head, "variance": found.variance, "evaluations": found.evaluations, "parameters": rows})
+        return
+    click.echo(f"{metric} of {arm_name} in {scenario}, {model}: mean {found.mean:.3f}, sd {found.variance**0.5:.3f}")
+    click.echo(f"shares of its variance over the ranges, from {found.evaluations:,} exact values; 95% intervals")
+    _print_rows([{name: _share(value) for name, value in row.items()} for row in rows])
+
+
+def _range(text: str) -> tuple[str, tuple[float, float]]:
+    name, equals, limits = text.partition("=")
+    low, colon, high = limits.partition(":")
+    try:
+        if not (equals and colon):
+            raise ValueError
+        return name.strip(), (float(low), float(high))
+    except ValueError:
+        raise InputError("is NAME=LOW:HIGH, such as p_apply=0:1", where="--vary", value=text) from None
+
+
+def _share(value: object) -> str:
+    if isinstance(value, list):
+        return f"{value[0]:.3f} to {value[1]:.3f}"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 # replay -----------------------------------------------------------------------------------------------------------

@@ -6,25 +6,22 @@ This is where the simulator and the statistics meet; ``run`` is what the command
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass, field
 
 from invsim.client.arms import A0, Arm
 from invsim.client.planners.base import ComplianceModel, Injected
 from invsim.errors import InputError, UnknownNameError
+from invsim.sim.chain import StateSpaceError
 from invsim.sim.engine import simulate_block
-from invsim.sim.exact import Exact, distribution
+from invsim.sim.exact import distribution
 from invsim.sim.facts import NotTabularError, tabulate
 from invsim.sim.plan import Plan
 from invsim.sim.result import Block
 from invsim.sim.vector import Outcomes, VectorEngine
 from invsim.stats.costs import TokenCosts
-from invsim.stats.episodes import EpisodeSums
 from invsim.stats.metrics import STREAM_COUNTS, Counts, Layout, Summary, first_try_by_class, metrics
 from invsim.stats.moments import Column, Estimate, Expectations, exactly
-from invsim.stats.savings import KINDS, EpisodeMeans
+from invsim.stats.sequential import Stopping, Target
 
 CHUNK = 500
 """Streams simulated at a time by SimPy: large enough that reducing them is cheap, small enough to hold."""
@@ -32,16 +29,32 @@ CHUNK = 500
 VECTOR_DRAWS = 1_500_000
 """Draws of the streams that NumPy simulates at a time: long enough arrays to be fast, short enough to stay in cache."""
 
-ENGINES = ("auto", "simpy", "vector")
+ENGINES = ("auto", "simpy", "vector", "exact")
+
+DEFAULT_REPLICATIONS = 500
+"""Streams per arm where nobody says how many, and the exact engine cannot answer."""
+
+BUDGET = 100_000_000
+"""Streams at which a run to a precision gives up."""
+
+LOOKS = 20
+"""Looks that a run to a precision takes on the way to the streams it expects to need; it looks on for five more."""
+
+PRECISE = ("first_try_eligible", "validity", "token_saving")
+"""Metrics that a run to a precision waits for, unless others are named."""
 
 
 @dataclass(frozen=True)
 class ArmResult:
-    """Estimates of one arm: named metrics, and the first-try rate of each class."""
+    """Estimates of one arm: named metrics, the first-try rate of each class, and distributions that were asked for.
+
+    ``pmf`` maps the name of a count to its values and their probabilities.
+    """
 
     arm: str
     metrics: dict[str, Estimate]
     first_try_by_class: dict[str, Estimate]
+    pmf: dict[str, dict[float, float]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
         """Return plain data."""
@@ -49,7 +62,12 @@ class ArmResult:
             "arm": self.arm,
             **{name: each.to_dict() for name, each in self.metrics.items()},
             "first_try_by_class": {name: each.to_dict() for name, each in self.first_try_by_class.items()},
+            **({"pmf": {name: _law(pmf) for name, pmf in self.pmf.items()}} if self.pmf else {}),
         }
+
+
+def _law(pmf: Mapping[float, float]) -> list[dict[str, float]]:
+    return [{"value": value, "p": p} for value, p in pmf.items()]
 
 
 @dataclass(frozen=True)
@@ -95,24 +113,29 @@ def run(
     *,
     model: ComplianceModel,
     arms: Sequence[Arm] | None = None,
-    replications: int = 500,
+    replications: int | None = None,
     seed: int = 1,
     costs: TokenCosts | None = None,
     chunk: int | None = None,
     observe: Observer | None = None,
-    engine: str = "simpy",
+    engine: str = "auto",
+    pmf: Sequence[str] = (),
+    precision: float | None = None,
+    precise: Sequence[str] = PRECISE,
+    budget: int = BUDGET,
 ) -> RunResult:
-    """Simulate a plan under some arms and estimate every metric.
+    """Work out a plan under some arms: every metric, exactly or from simulated streams.
 
-    Memory does not grow with ``replications``. The result is the same bit for bit whatever ``chunk`` is.
+    Memory does not grow with ``replications``. Simulated results are the same bit for bit whatever ``chunk`` is, and
+    whichever of the two simulating engines runs them.
 
     Parameters
     ----------
     plan : Plan
     model : ComplianceModel
     arms : sequence of Arm, optional
-        The scenario's by default. A0 is simulated in any case, as the baseline of the savings.
-    replications : int
+        The scenario's by default. A0 is worked out in any case, as the baseline of the savings.
+    replications : int, optional
         Streams per arm, at least 1.
     seed : int
         0 or more. Arms meet common random numbers.
@@ -122,51 +145,147 @@ def run(
     observe : callable, optional
         Called with (arm, block) for every block of a requested arm, to write or to count.
     engine : str
-        "simpy", "vector", or "auto": vector wherever it can run the plan, the arms and the model. Both give the same
-        numbers.
+        "simpy" plays every event on the real server, and any plan, arm and model. "vector" plays whole arrays of
+        streams, "exact" samples none; both know drift between episodes, the nine arms and models made of rates.
+        "auto" takes what answers fastest: exact where no streams are asked for, else vector, else simpy.
+    pmf : sequence of str
+        Counts whose distribution is wanted; exact only.
+    precision : float, optional
+        Go on until the half-width of the 95% interval of every metric in ``precise`` is at most this in every arm,
+        and stays so for five more looks; in place of ``replications``.
+    precise : sequence of str
+    budget : int
+        Streams at which to stop in any case.
 
     Raises
     ------
     InputError
-        For a replication count or a chunk below 1, or a negative seed.
+        For a replication count or a chunk below 1, a negative seed, or options that do not go together.
     UnknownNameError
-        For an engine that there is none of.
-    NotTabularError
-        For a plan, an arm or a model that the vector engine was told to run and cannot.
+        For an engine or a metric that there is none of.
+    NotTabularError, StateSpaceError
+        For a plan, an arm or a model that the engine named cannot run.
     """
-    if replications < 1:
-        raise InputError("replications must be 1 or more", value=replications)
+    for name, value in (("replications", replications), ("chunk", chunk), ("budget", budget)):
+        if value is not None and value < 1:
+            raise InputError(f"{name} must be 1 or more", value=value)
     if seed < 0:
         raise InputError("seed must be 0 or more", value=seed)
-    if chunk is not None and chunk < 1:
-        raise InputError("chunk must be 1 or more", value=chunk)
     if engine not in ENGINES:
         raise UnknownNameError("engine", engine, ENGINES)
+    if precision is not None and not (precision > 0 and replications is None):
+        raise InputError("a precision is above 0, and takes the place of a number of replications", value=precision)
     chosen = tuple(dict.fromkeys(plan.arms if arms is None else arms))
     names = [arm.name for arm in chosen]
     if len(set(names)) < len(names):
         raise InputError("two arms have one name, so their results could not be told apart", value=names)
-    costs = costs or TokenCosts(conflict=model.conflict_cost)
-    summaries = {arm.name: Summary(layout(plan, model, arm, costs)) for arm in chosen}
-    vector = None if engine == "simpy" else _vector(plan, model, chosen, must=engine == "vector")
-    if vector is None:
-        _run_simpy(plan, model, chosen, replications, seed, chunk or CHUNK, summaries, observe)
+    streams_wanted = replications is not None or precision is not None or observe is not None
+    if engine == "exact" or (engine == "auto" and not streams_wanted):
+        if observe is not None or precision is not None:
+            raise InputError("the exact engine samples no streams: it has none to write, and no error to make smaller")
+        try:
+            return solve(plan, model=model, arms=chosen, costs=costs, pmf=pmf)
+        except (NotTabularError, StateSpaceError):
+            if engine == "exact":
+                raise
+    if pmf:
+        raise InputError("a distribution comes from the exact engine: --engine exact", value=list(pmf))
+    streams = _Streams(plan, model, chosen, seed, costs, chunk, observe, engine)
+    if precision is None:
+        streams.extend(replications or DEFAULT_REPLICATIONS)
     else:
-        size = chunk or max(1, VECTOR_DRAWS // plan.slots)
-        _run_vector(vector, chosen, replications, seed, size, summaries, observe)
-    results = tuple(
-        ArmResult(name, summary.metrics(), summary.first_try_by_class()) for name, summary in summaries.items()
-    )
-    return RunResult(
-        plan.name,
-        model.name,
-        seed,
-        replications,
-        plan.world.level.name,
-        results,
-        engine="simpy" if vector is None else "vector",
-        as_published=plan.as_written,
-    )
+        _extend_until(streams, Target(absolute=precision), precise, budget)
+    return streams.result()
+
+
+class _Streams:
+    """Simulated streams so far: the summaries of the arms, and the engine that adds to them."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: ComplianceModel,
+        arms: Sequence[Arm],
+        seed: int,
+        costs: TokenCosts | None,
+        chunk: int | None,
+        observe: Observer | None,
+        engine: str,
+    ) -> None:
+        self.plan, self.model, self.arms, self.seed, self.observe = plan, model, arms, seed, observe
+        costs = costs or TokenCosts(conflict=model.conflict_cost)
+        self.summaries = {arm.name: Summary(layout(plan, model, arm, costs)) for arm in arms}
+        self.vector = None if engine == "simpy" else _vector(plan, model, arms, must=engine == "vector")
+        small = self.vector is None or observe is not None  # an observer is handed every count of every episode
+        self.chunk = chunk or (CHUNK if small else max(1, VECTOR_DRAWS // plan.slots))
+        self.count = 0
+
+    def extend(self, count: int) -> None:
+        """Simulate the next ``count`` streams of every arm."""
+        first, last = self.count, self.count + count
+        for start in range(first, last, self.chunk):
+            number = min(self.chunk, last - start)
+            if self.vector is None:
+                self._by_events(start, number)
+            else:
+                self._by_arrays(self.vector, start, number)
+        self.count = last
+
+    def _by_events(self, first: int, count: int) -> None:
+        for baseline, arm, block in _blocks(self.plan, self.model, self.arms, self.seed, first, count):
+            self.summaries[arm.name].add(counts(block, baseline))
+            if self.observe is not None:
+                self.observe(arm, block)
+
+    def _by_arrays(self, engine: VectorEngine, first: int, count: int) -> None:
+        """Reduce a chunk of streams straight to sums; only an observer needs a block."""
+        drawn = engine.draw(seed=self.seed, first=first, count=count)
+        baseline = engine.attempts_without_memory(drawn)
+        for arm in self.arms:
+            outcomes = engine.play(arm, drawn)
+            add_outcomes(self.summaries[arm.name], outcomes, baseline)
+            if self.observe is not None:
+                self.observe(arm, outcomes.block())
+
+    def estimates(self, metrics: Sequence[str]) -> dict[str, Estimate]:
+        """Return some metrics of every arm, as "arm metric"."""
+        found = {}
+        for arm, summary in self.summaries.items():
+            known = summary.metrics()
+            for name in metrics:
+                if name not in known:
+                    raise UnknownNameError("metric", name, known)
+                found[f"{arm} {name}"] = known[name]
+        return found
+
+    def result(self) -> RunResult:
+        """Return the estimates so far."""
+        return RunResult(
+            scenario=self.plan.name,
+            model=self.model.name,
+            seed=self.seed,
+            replications=self.count,
+            level=self.plan.world.level.name,
+            arms=tuple(
+                ArmResult(name, summary.metrics(), summary.first_try_by_class())
+                for name, summary in self.summaries.items()
+            ),
+            engine="simpy" if self.vector is None else "vector",
+            as_published=self.plan.as_written,
+        )
+
+
+def _extend_until(streams: _Streams, target: Target, metrics: Sequence[str], budget: int) -> None:
+    """Simulate until the target is met and stays met, looking ever less often as more streams are needed."""
+    streams.extend(min(streams.chunk, budget))
+    rule = Stopping(dict.fromkeys(streams.estimates(metrics), target), budget=budget)
+    while True:
+        decision = rule.update(streams.estimates(metrics))
+        rule = decision.rule
+        if decision.stop:
+            return
+        ahead = max(streams.chunk, (decision.expected - decision.n) // LOOKS, decision.n // LOOKS)
+        streams.extend(min(ahead, budget - streams.count))
 
 
 def _vector(plan: Plan, model: ComplianceModel, arms: Sequence[Arm], *, must: bool) -> VectorEngine | None:
@@ -181,55 +300,16 @@ def _vector(plan: Plan, model: ComplianceModel, arms: Sequence[Arm], *, must: bo
     return vector
 
 
-def _run_simpy(
-    plan: Plan,
-    model: ComplianceModel,
-    arms: Sequence[Arm],
-    replications: int,
-    seed: int,
-    chunk: int,
-    summaries: Mapping[str, Summary],
-    observe: Observer | None,
-) -> None:
-    for baseline, arm, block in _blocks(plan, model, arms, replications, seed, chunk):
-        summaries[arm.name].add(counts(block, baseline))
-        if observe is not None:
-            observe(arm, block)
-
-
 def _blocks(
-    plan: Plan, model: ComplianceModel, arms: Sequence[Arm], replications: int, seed: int, chunk: int
+    plan: Plan, model: ComplianceModel, arms: Sequence[Arm], seed: int, first: int, count: int
 ) -> Iterator[tuple[Block, Arm, Block]]:
-    """Yield (baseline, arm, block): all arms of a chunk before the next chunk, so that they can be compared."""
-    for first in range(0, replications, chunk):
-        count = min(chunk, replications - first)
-        baseline = simulate_block(plan, arm=A0, model=model, seed=seed, first=first, count=count)
-        for arm in arms:
-            if arm is A0:
-                yield baseline, arm, baseline
-            else:
-                block = simulate_block(plan, arm=arm, model=model, seed=seed, first=first, count=count)
-                yield baseline, arm, block
-
-
-def _run_vector(
-    engine: VectorEngine,
-    arms: Sequence[Arm],
-    replications: int,
-    seed: int,
-    chunk: int,
-    summaries: Mapping[str, Summary],
-    observe: Observer | None,
-) -> None:
-    """Reduce each chunk of streams straight to sums; only an observer needs a block."""
-    for first in range(0, replications, chunk):
-        drawn = engine.draw(seed=seed, first=first, count=min(chunk, replications - first))
-        baseline = engine.attempts_without_memory(drawn)
-        for arm in arms:
-            outcomes = engine.play(arm, drawn)
-            add_outcomes(summaries[arm.name], outcomes, baseline)
-            if observe is not None:
-                observe(arm, outcomes.block())
+    """Yield (baseline, arm, block) for the same streams of every arm, so that they can be compared."""
+    baseline = simulate_block(plan, arm=A0, model=model, seed=seed, first=first, count=count)
+    for arm in arms:
+        if arm is A0:
+            yield baseline, arm, baseline
+        else:
+            yield baseline, arm, simulate_block(plan, arm=arm, model=model, seed=seed, first=first, count=count)
 
 
 def add_outcomes(summary: Summary, outcomes: Outcomes, baseline_attempts: Column) -> None:
@@ -249,6 +329,7 @@ def solve(
     model: ComplianceModel,
     arms: Sequence[Arm] | None = None,
     costs: TokenCosts | None = None,
+    pmf: Sequence[str] = (),
 ) -> RunResult:
     """Return every metric of a plan as it is, without sampling: each with error 0, resting on no stream.
 
@@ -259,6 +340,9 @@ def solve(
     arms : sequence of Arm, optional
         The scenario's by default.
     costs : TokenCosts, optional
+    pmf : sequence of str
+        Counts whose distribution is wanted: "retries", "first_try", "evictions", a window's name ...; "tokens" is in
+        units of an attempt's base cost.
 
     Raises
     ------
@@ -267,13 +351,40 @@ def solve(
     """
     facts = tabulate(plan)
     costs = costs or TokenCosts(conflict=model.conflict_cost)
+    tokens = costs.weights(
+        attempts="attempts",
+        entries="injected_entries",
+        conflicts="conflict_attempts",
+        one="one",
+        episodes=len(plan.episodes),
+    )
+    counted = [name for name in pmf if name != "tokens"]
     results = []
     for arm in plan.arms if arms is None else arms:
-        law = distribution(facts, arm=arm, model=model, pmf=["evictions"])
+        law = distribution(
+            facts,
+            arm=arm,
+            model=model,
+            pmf=["evictions", *counted],
+            combinations={"tokens": tokens} if "tokens" in pmf else None,
+        )
         shape, means = layout(plan, model, arm, costs), Expectations(law.names, law.mean)
         precision = exactly(law.pmfs["evictions"].mean_reciprocal)
-        results.append(ArmResult(arm.name, metrics(shape, means, precision), first_try_by_class(shape, means)))
-    return RunResult(plan.name, model.name, 0, 0, plan.world.level.name, tuple(results), engine="exact")
+        found = {
+            name: dict(zip(law.pmfs[name].values.tolist(), law.pmfs[name].probabilities.tolist(), strict=True))
+            for name in pmf
+        }
+        results.append(ArmResult(arm.name, metrics(shape, means, precision), first_try_by_class(shape, means), found))
+    return RunResult(
+        scenario=plan.name,
+        model=model.name,
+        seed=0,
+        replications=0,
+        level=plan.world.level.name,
+        arms=tuple(results),
+        engine="exact",
+        as_published=plan.as_written,
+    )
 
 
 def layout(plan: Plan, model: ComplianceModel, arm: Arm, costs: TokenCosts) -> Layout:
@@ -306,53 +417,4 @@ def counts(block: Block, baseline: Block) -> Counts:
         alerts=block.alerts,
         per_stream={name: block.stream(name) for name in STREAM_COUNTS},
         baseline_attempts=baseline.episode("attempts").sum(axis=1),
-    )
-
-
-# The savings equation --------------------------------------------------------------------------------------------
-
-
-def repeated(plan: Plan) -> npt.NDArray[np.bool_]:
-    """Return which episodes have a key that an earlier one had."""
-    keyed = np.array([task.slot is not None for task in plan.episodes])
-    again: npt.NDArray[np.bool_] = keyed & ~np.array(plan.first_occurrence)
-    return again
-
-
-def episode_means(plan: Plan, law: Exact) -> EpisodeMeans:
-    """Return what the savings equation needs, from an exact law."""
-    by = law.by_episode
-    return EpisodeMeans(
-        classes=plan.classes,
-        class_index=plan.class_index,
-        repeated=repeated(plan),
-        baseline_retries=by("baseline_attempts") - 1.0,
-        baseline_first_try=by("baseline_first_try"),
-        retries=by("attempts") - 1.0,
-        addressable=by("addressable"),
-        entries=by("injected_entries"),
-        conflict_attempts=by("conflict_attempts"),
-        probability=np.array([by(kind) for kind in KINDS]),
-        first_try=np.array([by(f"{kind}_first_try") for kind in KINDS]),
-        kind_retries=np.array([by(f"{kind}_attempts") - by(kind) for kind in KINDS]),
-    )
-
-
-def episode_sums(plan: Plan) -> EpisodeSums:
-    """Return an accumulator of the same from simulated streams; see ``add_block``."""
-    return EpisodeSums(plan.classes, plan.class_index, repeated(plan))
-
-
-def add_block(sums: EpisodeSums, block: Block, baseline: Block) -> None:
-    """Add a block, and the block of the same streams without memory."""
-    injected = block.episode("injected")
-    sums.add(
-        first=block.first,
-        attempts=block.episode("attempts"),
-        first_try=block.first_try,
-        kinds={kind: injected == Injected[kind.upper()] for kind in KINDS},
-        addressable=block.episode("addressable"),
-        entries=block.episode("injected_entries"),
-        baseline_attempts=baseline.episode("attempts"),
-        baseline_first_try=baseline.first_try,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from invsim.errors import one_line
 from invsim.report.published import Published, lookup
 from invsim.stats.moments import Estimate
+from invsim.stats.savings import Priced, Savings
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -214,3 +215,57 @@ def to_markdown(results: Sequence[RunLike], title: str) -> str:
             lines.append(f"| {_cell(LABELS.get(metric, metric.replace('_', ' ')))} | {' | '.join(texts)} |")
         lines.append("")
     return "\n".join(lines)
+
+
+class ExplainedLike(Protocol):
+    """The savings equation of one model and arm."""
+
+    @property
+    def exact(self) -> Savings:
+        """Exact figures."""
+
+    @property
+    def sampled(self) -> Mapping[str, Mapping[str, Estimate]]:
+        """The same from simulated streams, by class."""
+
+    @property
+    def priced(self) -> Mapping[str, Priced]:
+        """In units of an attempt's base cost, or in money."""
+
+
+TERMS = (
+    ("s_max", "S_max"),
+    ("validity", "V, validity"),
+    ("compliance", "C, compliance given valid"),
+    ("product", "S_max V C"),
+    ("conflicts", "+ fresh fix picked out of a conflict"),
+    ("stale", "+ stale fixes applied"),
+    ("refusals", "+ valid fixes not applied"),
+    ("recovery", "+ recovery where a fix was injected"),
+    ("uninjected", "+ chance, without a fix"),
+    ("realised", "= realised"),
+)
+
+
+def savings_table(found: ExplainedLike) -> Table:
+    """Return the savings equation for a terminal: a column a class, exact figures with sampled ones below."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    figures = found.exact.figures()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for name in figures:
+        table.add_column(escape(name), justify="right", no_wrap=True)
+    for term, label in TERMS:
+        table.add_row(label, *(number(figures[name][term]) for name in figures))
+        sampled = [found.sampled.get(name, {}).get(term) for name in figures]
+        if any(each is not None and each.value is not None for each in sampled):
+            table.add_row("  simulated", *("-" if each is None else estimate(each) for each in sampled), style="cyan")
+    table.add_row("")
+    priced = [found.priced[name] for name in figures]
+    table.add_row("realised, at the price of an attempt", *(number(each.saving.realised) for each in priced))
+    table.add_row("- carrying the injected blocks", *(number(each.carrying) for each in priced))
+    table.add_row("- conflicts carried", *(number(each.conflict) for each in priced))
+    table.add_row("= net", *(number(each.net) for each in priced))
+    return table

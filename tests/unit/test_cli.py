@@ -192,7 +192,7 @@ def test_the_json_of_a_run(model: str, replications: int, capsys: Capsys) -> Non
     data = strict(printed(capsys, *args))
     arms = data.pop("arms")
     asked = {"scenario": "payments", "model": model, "seed": 4, "replications": replications}
-    assert data == {**asked, "engine": "simpy", "wire": "L6"}
+    assert data == {**asked, "engine": "vector", "wire": "L6"}
     names = ["A0", "A1", "A2", "A2D"] + ["A2DC", "A2DG"] * (model == "claude-sonnet-4-6")
     assert [arm.pop("arm") for arm in arms] == names
     for arm in arms:
@@ -327,9 +327,9 @@ def test_every_command_has_examples_that_run(
     assert examples(command), f"{path} has no example"
     for line in examples(command):
         args = shlex.split(line)[1:]
+        if "--precision" in args:  # a coarser one, for the sake of time
+            args[args.index("--precision") + 1] = "0.01"
         assert isinstance(command, click.Group) or line.startswith(path)
-        if args[0] == "run" and "--replications" not in args:
-            args += ["--replications", "2"]
         assert printed(capsys, *args), line
 
 
@@ -343,3 +343,111 @@ def test_help_and_version_go_to_stdout(capsys: Capsys) -> None:
     assert printed(capsys, "-h") == printed(capsys, "--help")
     for path, _ in commands():
         assert printed(capsys, *path.split()[1:], "--help").startswith(f"Usage: {path}")
+
+
+# Engines --------------------------------------------------------------------------------------------------------------
+
+
+def payments_json(capsys: Capsys, *args: str) -> dict[str, Any]:
+    return strict(printed(capsys, "run", "payments", "--model", "deepseek-v4-flash", *args, "--json"))
+
+
+def test_auto_takes_what_answers_fastest_and_says_which(capsys: Capsys, tmp_path: Path) -> None:
+    assert payments_json(capsys)["engine"] == "exact"
+    assert payments_json(capsys, "--replications", "3")["engine"] == "vector"
+    assert payments_json(capsys, "--out", str(tmp_path / "out"))["engine"] == "vector"
+    middle = TEMPLATE.replace("after_episode = 5", "at_tick = 51")
+    (tmp_path / "middle.toml").write_text(middle, encoding="utf-8")
+    data = strict(printed(capsys, "run", str(tmp_path / "middle.toml"), "--json"))
+    assert (data["engine"], data["replications"]) == ("simpy", 500)
+    assert main(["run", str(tmp_path / "middle.toml"), "--engine", "exact"]) == 2
+    assert "only --engine simpy can run that" in capsys.readouterr().err
+
+
+def test_both_simulating_engines_give_the_same_numbers(capsys: Capsys) -> None:
+    found = [payments_json(capsys, "--replications", "40", "--engine", engine) for engine in ("simpy", "vector")]
+    assert [each.pop("engine") for each in found] == ["simpy", "vector"]
+    assert found[0] == found[1]
+
+
+def test_exact_values_have_no_error_and_lie_among_the_simulated(capsys: Capsys) -> None:
+    exact = payments_json(capsys, "--engine", "exact", "--arms", "A1")["arms"][0]
+    simulated = payments_json(capsys, "--replications", "20000", "--arms", "A1")["arms"][0]
+    for metric in ("first_try_eligible", "validity", "compliance_given_valid", "retries", "token_saving"):
+        assert exact[metric]["se"] == 0
+        off = simulated[metric]["value"] - exact[metric]["value"]
+        assert abs(off) <= 5 * simulated[metric]["se"]
+
+
+def test_a_distribution_sums_to_one_and_has_the_mean(capsys: Capsys) -> None:
+    arm = payments_json(capsys, "--engine", "exact", "--arms", "A2D", "--pmf", "retries,tokens,evictions")["arms"][0]
+    assert set(arm["pmf"]) == {"retries", "tokens", "evictions"}
+    for law in arm["pmf"].values():
+        assert sum(each["p"] for each in law) == pytest.approx(1)
+    mean = sum(each["value"] * each["p"] for each in arm["pmf"]["retries"])
+    assert mean == pytest.approx(arm["retries"]["value"])
+
+
+def test_a_run_to_a_precision_stops_by_itself_and_keeps_its_promise(capsys: Capsys) -> None:
+    data = payments_json(capsys, "--engine", "vector", "--precision", "0.002")
+    assert 10_000 < data["replications"] < 10_000_000
+    for arm in data["arms"]:
+        for metric in ("first_try_eligible", "validity", "token_saving"):
+            assert 1.96 * (arm[metric]["se"] or 0) <= 0.002
+    coarse = payments_json(capsys, "--precision", "0.05", "--metrics", "retries", "--budget", "3000")
+    assert coarse["replications"] == 3000
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ("--engine simpi", "unknown engine 'simpi'"),
+        ("--engine vector --pmf retries", "--engine exact"),
+        ("--engine exact --precision 0.1", "samples no streams"),
+        ("--engine exact --pmf retrys", "'retrys'"),
+        ("--precision 0.1 --replications 5", "takes the place of a number of replications"),
+        ("--precision -1", "above 0"),
+        ("--precision nan", "above 0"),
+        ("--precision 0.1 --metrics retrys", "unknown metric 'retrys': did you mean 'retries'?"),
+        ("--precision 0.1 --budget 0", "budget must be 1 or more"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(args: str, says: str, capsys: Capsys) -> None:
+    assert main(["run", "payments", *args.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert says in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_an_explanation_adds_up_and_says_when_the_product_misleads(capsys: Capsys) -> None:
+    args = ["explain", "payments", "--model", "claude-sonnet-5", "--replications", "2000"]
+    data = strict(printed(capsys, *args, "--json"))
+    for figures in data["exact"].values():
+        terms = ("product", "conflicts", "stale", "refusals", "recovery", "uninjected")
+        assert sum(figures[term] for term in terms) == pytest.approx(figures["realised"], abs=1e-9)
+    governed = data["exact"]["governed"]
+    assert governed["product"] > 0.5
+    assert governed["realised"] < -3
+    text = printed(capsys, *args)
+    assert "governed: the product misleads" in text
+    assert "S_max V C" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ("--vary p_aply=0:1", "unknown parameter 'p_aply'"),
+        ("--vary gov.p_apply=0:1", "unknown class 'gov'"),
+        ("--vary p_apply=0", "NAME=LOW:HIGH"),
+        ("--vary p_apply=0:2", "p_apply must be a probability"),
+        ("--vary p_apply=1:0", "low"),
+        ("--points 3", "power of 2"),
+        ("--metric retrys", "unknown metric 'retrys'"),
+    ],
+)
+def test_a_sensitivity_that_makes_no_sense_is_refused(args: str, says: str, capsys: Capsys) -> None:
+    assert main(["sensitivity", "payments", "--points", "4", *args.split()]) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.err.count("\n") == 1

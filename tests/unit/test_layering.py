@@ -28,6 +28,7 @@ ROOM_OF = {
     "stats": "stats",
     "report": "report",
     "experiment": "experiment",
+    "explain": "experiment",
     "cli": "cli",
     "__main__": "cli",
 }

@@ -36,8 +36,6 @@ def test_command_lines_run_in_order(
     assert len(COMMANDS) >= 9
     for command in COMMANDS:
         arguments = shlex.split(command)[1:]
-        if arguments[0] == "run" and "--replications" not in arguments:
-            arguments += ["--replications", "5"]
         assert main(arguments) == 0, command
     captured = capsys.readouterr()
     assert captured.err == ""

@@ -9,7 +9,8 @@ import pytest
 from invsim.client.arms import arm_names, get_arm
 from invsim.client.planners import Behaviour, ProbabilisticModel, RetryLaw, load_model
 from invsim.client.planners.models import PUBLISHED
-from invsim.experiment import add_block, episode_means, episode_sums, solve
+from invsim.experiment import solve
+from invsim.explain import add_block, episode_means, episode_sums
 from invsim.sim.engine import simulate_block
 from invsim.sim.exact import Exact, distribution
 from invsim.sim.facts import Facts, tabulate
