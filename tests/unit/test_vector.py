@@ -301,6 +301,30 @@ def test_the_newest_of_several_stale_fixes_is_the_one_applied() -> None:
     assert stale[:, 12:].sum() > 10
 
 
+RECOGNISED = """
+name = "recognised"
+domain = "acme"
+stream = "R R R R R R R R R R R R R R R R R R"
+
+[tasks.R]
+class = "recognised"
+family = "USE_RECOGNISED_PROMO_CODE"
+key = "plan_partner_growth"
+request = { plan = "plan_partner_growth", promo_code = "NOSUCHCODE" }
+"""
+
+
+def test_two_right_fixes_of_one_key_may_lead_on_differently() -> None:
+    # Any code that can be redeemed satisfies the policy; that the plan's own has rotated, another policy tells.
+    codes = ["WINTERLAUNCH26", "SUMMERSALE25", "SPRINGBOOST26", "SUMMERSALE25"]
+    drift = "".join(edit(f"after_episode = {4 * at + 3}", code) for at, code in enumerate(codes))
+    plan = compile_plan(parse_scenario(Source("recognised.toml", RECOGNISED + drift)))
+    found = assert_engines_agree(plan, [NOISY], count=60)
+    several = (found["A1"].episode("injected") == 1) & (found["A1"].episode("injected_entries") > 1)
+    assert several.sum() > 100
+    assert (several & ~found["A1"].first_try).sum() > 50
+
+
 @dataclass(frozen=True, eq=False)
 class Stealth:
     """Rows change and the version does not: what no server does that keeps the contract."""

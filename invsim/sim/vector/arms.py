@@ -134,14 +134,13 @@ def comparison(vector: frozenset[str]) -> Rule:
 def certain_alerts(facts: Facts, traits: Traits) -> tuple[int, ...]:
     """Return the episode in which each drift event is noticed whatever the draws are; -1 for none."""
     alerts, drifted = [-1] * len(facts.plan.drift), 0
-    before_contact = len(facts.episodes[0].drift)  # what a client has never seen otherwise, it cannot notice
     for at, episode in enumerate(facts.episodes):
         drifted += len(episode.drift)
         noticed = {f"table {name}" for name in episode.moved} if traits.evicts else set()
         stamp = traits.rules == "stamp" and episode.fingerprint_moved
         if stamp or (traits.rules == "declaration" and episode.rule_changes):
             noticed.add("rules")
-        for event in range(before_contact, drifted):
+        for event in range(facts.before_contact, drifted):
             if alerts[event] < 0 and facts.plan.drift[event].subject in noticed:
                 alerts[event] = at
     return tuple(alerts)

@@ -58,7 +58,6 @@ class _Compiler:
         self.facts, self.traits, self.rates, self.codings = facts, traits, rates, codings
         self.slots = [Numbering(stride) for stride in strides(facts, codings)]
         self.drifted = 0
-        self.before_contact = len(facts.episodes[0].drift)
         self._known: dict[tuple[int, bool, int | None], Followed] = {}
 
     def step(self, at: int) -> Step:
@@ -112,7 +111,7 @@ class _Compiler:
         return tuple((slot, table) for slot, table in enumerate(tables) if table.any())
 
     def _rule_events(self) -> tuple[int, ...]:
-        events = range(self.before_contact, self.drifted) if self.traits.rules == "comparison" else ()
+        events = range(self.facts.before_contact, self.drifted) if self.traits.rules == "comparison" else ()
         return tuple(event for event in events if self.facts.plan.drift[event].subject == "rules")
 
     # The episode's own slot -------------------------------------------------------------------------------------------
