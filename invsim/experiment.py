@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from invsim.client.arms import A0, Arm
 from invsim.client.planners.base import ComplianceModel, Injected
 from invsim.errors import InputError, UnknownNameError
-from invsim.sim.chain import StateSpaceError
 from invsim.sim.engine import simulate_block
 from invsim.sim.exact import distribution
+from invsim.sim.exact.chain import StateSpaceError
 from invsim.sim.facts import NotTabularError, tabulate
 from invsim.sim.plan import Plan
 from invsim.sim.result import Block

@@ -1,11 +1,11 @@
-"""The exact engine against the event engine: shipped scenarios at 2,000 streams, random ones at 400.
+"""The exact engine against the engine on arrays: shipped scenarios and 300 random ones, at 100,000 streams.
 
-Every metric's estimate is compared with its exact value in units of its exact standard error (for a ratio of means, by
-the delta method on exact moments). Seeds are fixed, so the outcome is too. Drawn afresh, |z| <= 5 fails one normal
-comparison in 1.7 million: with 3,200 comparisons that vary on the shipped scenarios and 7,700 on the random ones, the
-file would fail by chance once in 160 runs at the most. What varies so rarely that it is far from normal, an event with
-fewer than 5 expected occurrences, may deviate by 12 of them, which a Poisson law exceeds with probability 5 in a
-million at 5 expected, less below.
+That engine is the SimPy engine stream by stream, as ``test_vector.py`` shows. Every metric's estimate is compared with
+its exact value in units of its exact standard error (for a ratio of means, by the delta method on exact moments). Seeds
+are fixed, so the outcome is too. Drawn afresh, |z| <= 5 fails one normal comparison in 1.7 million: with some 40,000
+that vary, the file would fail by chance once in 40 runs at the most. What varies so rarely that it is far from normal,
+an event with fewer than 5 expected occurrences, may deviate by 12 of them, which a Poisson law exceeds with probability
+5 in a million at 5 expected, less below.
 """
 
 import math
@@ -16,18 +16,18 @@ import pytest
 
 from invsim.client.arms import Arm, arm_names, get_arm
 from invsim.client.planners import Behaviour, ProbabilisticModel, RetryLaw, load_model
-from invsim.experiment import counts, layout
-from invsim.sim.engine import simulate_block
+from invsim.experiment import ArmResult, layout, run
 from invsim.sim.exact import Exact, distribution
 from invsim.sim.facts import Facts, tabulate
 from invsim.sim.generate import random_scenario
 from invsim.sim.plan import Plan, compile_plan
 from invsim.sim.scenario import SHIPPED, load_scenario
+from invsim.sim.vector import simulate_block
 from invsim.stats.costs import TokenCosts
-from invsim.stats.metrics import Counts, Summary, first_try_by_class, metrics
+from invsim.stats.metrics import first_try_by_class, metrics
 from invsim.stats.moments import UNDEFINED, Estimate, Expectations, Weights
 
-STREAMS, RANDOM_STREAMS, LIMIT = 2000, 400, 5.0
+STREAMS, SCENARIOS, LIMIT = 100_000, 300, 5.0
 NOISY = ProbabilisticModel(
     "noisy",
     Behaviour(0.8, 0.4, 0.7, 0.1, 0.3, RetryLaw.geometric(0.6), RetryLaw.geometric(0.5)),
@@ -65,22 +65,16 @@ def precision(law: Exact) -> Estimate:
     return Estimate(mean, math.sqrt(spread / mass), 1)
 
 
-def simulated(plan: Plan, arm: Arm, model: ProbabilisticModel, bare, *, streams: int, seed: int) -> Counts:
-    return counts(simulate_block(plan, arm=arm, model=model, seed=seed, first=0, count=streams), bare)
-
-
 def compared(
-    plan: Plan, facts: Facts, arm: Arm, model: ProbabilisticModel, paired: Counts, streams: int
+    plan: Plan, facts: Facts, arm: Arm, model: ProbabilisticModel, result: ArmResult, streams: int
 ) -> dict[str, tuple[float, float]]:
     """Return (deviation in standard errors, standard error) of every metric, and of every count's variance ratio."""
     law = distribution(facts, arm=arm, model=model, pmf=["evictions"])
     shape = layout(plan, model, arm, TokenCosts(conflict=model.conflict_cost))
-    summary = Summary(shape)
-    summary.add(paired)
     known = metrics(shape, PerStream(law), precision(law))
-    estimated = summary.metrics()
+    estimated = dict(result.metrics)
     known |= {f"class {name}": each for name, each in first_try_by_class(shape, PerStream(law)).items()}
-    estimated |= {f"class {name}": each for name, each in summary.first_try_by_class().items()}
+    estimated |= {f"class {name}": each for name, each in result.first_try_by_class.items()}
     found = {}
     for name, exact in known.items():
         value = estimated[name].value
@@ -102,18 +96,16 @@ def rare(deviation: float, se: float, streams: int) -> bool:
 
 
 def check(plan: Plan, model: ProbabilisticModel, *, streams: int, seed: int) -> list[float]:
-    facts = tabulate(plan)
-    bare = simulate_block(plan, arm=get_arm("A0"), model=model, seed=seed, first=0, count=streams)
+    facts, arms = tabulate(plan), [get_arm(name) for name in arm_names()[:9]]
+    result = run(plan, model=model, arms=arms, replications=streams, seed=seed, engine="vector")
     deviations = []
-    for name in arm_names()[:9]:
-        arm = get_arm(name)
-        paired = simulated(plan, arm, model, bare, streams=streams, seed=seed)
-        found = compared(plan, facts, arm, model, paired, streams)
+    for arm in arms:
+        found = compared(plan, facts, arm, model, result[arm.name], streams)
         for metric, (z, se) in found.items():
             if se * streams >= math.sqrt(5):
                 deviations.append(z)
             else:
-                assert rare(z, se, streams) or abs(z) <= LIMIT, (plan.name, model.name, name, metric, z)
+                assert rare(z, se, streams) or abs(z) <= LIMIT, (plan.name, model.name, arm.name, metric, z)
     return deviations
 
 
@@ -127,12 +119,11 @@ def test_every_metric_on_the_shipped_scenarios(scenario: str, model: Probabilist
 
 def test_another_model_is_caught(ledger) -> None:
     plan, arm = compile_plan(load_scenario("payments")), get_arm("A1")
-    bare = simulate_block(plan, arm=get_arm("A0"), model=NOISY, seed=2026, first=0, count=STREAMS)
-    paired = simulated(plan, arm, NOISY, bare, streams=STREAMS, seed=2026)
-    other = replace(NOISY, default=replace(NOISY.default, p_fresh=0.45))
-    found = compared(plan, tabulate(plan), arm, other, paired, STREAMS)
+    result = run(plan, model=NOISY, arms=[arm], replications=STREAMS, seed=2026, engine="vector")
+    other = replace(NOISY, default=replace(NOISY.default, p_fresh=0.41))
+    found = compared(plan, tabulate(plan), arm, other, result["A1"], STREAMS)
     worst = max(abs(z) for z, _ in found.values())
-    ledger.check("negative control: |z| against a model whose p_fresh is off by .05", worst, low=LIMIT)
+    ledger.check("negative control: |z| against a model whose p_fresh is off by .01", worst, low=LIMIT)
 
 
 def noisy(seed: int) -> ProbabilisticModel:
@@ -153,22 +144,22 @@ def plans(seeds: range) -> list[tuple[int, Plan]]:
 
 def test_every_metric_on_random_scenarios(ledger) -> None:
     deviations = []
-    for seed, plan in plans(range(60)):
-        deviations += check(plan, noisy(seed), streams=RANDOM_STREAMS, seed=seed)
+    for seed, plan in plans(range(SCENARIOS)):
+        deviations += check(plan, noisy(seed), streams=STREAMS, seed=seed)
     squares = np.square(deviations)
     # Were the exact standard errors wrong, the mean square would not be 1. Metrics and arms of a stream are correlated.
     ledger.z("exact means, random scenarios", deviations, limit=LIMIT)
-    ledger.check("exact means, random scenarios: metrics compared", len(squares), low=5000)
+    ledger.check("exact means, random scenarios: metrics compared", len(squares), low=20_000)
     ledger.check("exact means, random scenarios: mean squared z", squares.mean(), low=0.8, high=1.25)
 
 
 def test_variances_on_random_scenarios(ledger) -> None:
     """Sample variance / exact variance of seven counts, per scenario and arm; pooled, it is 1 within 3%."""
     ratios = []
-    for seed, plan in plans(range(60, 90)):
+    for seed, plan in plans(range(SCENARIOS, SCENARIOS + 30)):
         facts, model = tabulate(plan), noisy(seed)
         for name in arm_names()[:9]:
-            block = simulate_block(plan, arm=get_arm(name), model=model, seed=seed, first=0, count=RANDOM_STREAMS)
+            block = simulate_block(facts, arm=get_arm(name), model=model, seed=seed, first=0, count=2_000)
             law = distribution(facts, arm=get_arm(name), model=model)
             sampled = {
                 "attempts": block.episode("attempts").sum(axis=1),

@@ -14,9 +14,9 @@ import numpy as np
 
 from invsim.client.planners.probabilistic import ProbabilisticModel
 from invsim.errors import InvsimError
-from invsim.sim.chain_arms import Client, Conduct, Entry, Origin, Store, required, wrong_by_row
-from invsim.sim.chain_cells import cells, judged
-from invsim.sim.chain_kernel import (
+from invsim.sim.exact.arms import Client, Conduct, Entry, Origin, Store, required, wrong_by_row
+from invsim.sim.exact.cells import cells, judged
+from invsim.sim.exact.kernel import (
     ADDRESSABLE,
     ATTEMPTS,
     ENTRIES,

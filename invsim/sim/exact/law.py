@@ -28,9 +28,9 @@ from invsim.client.arms import Arm, get_arm
 from invsim.client.planners.base import ComplianceModel
 from invsim.client.planners.probabilistic import ProbabilisticModel
 from invsim.errors import UnknownNameError
-from invsim.sim.chain import Chain, Step
-from invsim.sim.chain_arms import CONDUCT
-from invsim.sim.chain_kernel import QUANTITIES, Floats, Indices
+from invsim.sim.exact.arms import CONDUCT
+from invsim.sim.exact.chain import Chain, Step
+from invsim.sim.exact.kernel import QUANTITIES, Floats, Indices
 from invsim.sim.facts import Facts, NotTabularError
 from invsim.sim.plan import Plan
 
@@ -87,7 +87,7 @@ class Exact:
         Those that were asked for.
     quantities : tuple of str
     episodes : ndarray, shape (episodes, quantities)
-        Expectation per episode of what happens in it: see ``invsim.sim.chain_kernel.QUANTITIES``.
+        Expectation per episode of what happens in it: see ``invsim.sim.exact.kernel.QUANTITIES``.
     states : int
         The most states that were possible at once.
     """

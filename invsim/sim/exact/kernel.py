@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from invsim.client.planners.base import Injected
-from invsim.sim.chain_cells import Cell
+from invsim.sim.exact.cells import Cell
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]

@@ -1,0 +1,11 @@
+"""The exact engine: the law of a stream's counts by a forward pass over the client's states, without sampling.
+
+It shares with the other engines the facts about the server, and no code of the client: the arms are written out once
+more, over small tuples. ``law`` is the public part; ``chain`` steps from episode to episode, ``kernel`` over one
+episode, ``cells`` over what the draws decide, and ``arms`` says what each client does.
+"""
+
+from invsim.sim.exact.chain import StateSpaceError
+from invsim.sim.exact.law import Exact, Pmf, count_names, distribution, supports
+
+__all__ = ["Exact", "Pmf", "StateSpaceError", "count_names", "distribution", "supports"]
