@@ -404,15 +404,16 @@ def explain(
     from rich.console import Console
     from rich.markup import escape
 
-    from invsim.report.tables import savings_table
+    from invsim.report.tables import savings_tables
 
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
     console.print(escape(f"{found.scenario}, {found.model}, {found.arm}: what memory saves, in retries per stream"))
     console.print(f"exact, and below it from {found.streams:,} simulated streams ±standard error\n")
-    console.print(savings_table(found))
-    console.print()
+    for part in savings_tables(found, width=console.width):
+        console.print(part)
+        console.print()
     for line in found.verdict:
         console.print(escape(line), soft_wrap=True)
 

@@ -238,33 +238,40 @@ TERMS = (
     ("validity", "V, validity"),
     ("compliance", "C, compliance given valid"),
     ("product", "S_max V C"),
-    ("conflicts", "+ fresh fix picked out of a conflict"),
+    ("conflicts", "+ fresh picked out of a conflict"),
     ("stale", "+ stale fixes applied"),
     ("refusals", "+ valid fixes not applied"),
-    ("recovery", "+ recovery where a fix was injected"),
+    ("recovery", "+ recovery, where fixes injected"),
     ("uninjected", "+ chance, without a fix"),
     ("realised", "= realised"),
 )
 
 
-def savings_table(found: ExplainedLike) -> Table:
-    """Return the savings equation for a terminal: a column a class, exact figures with sampled ones below."""
+def savings_tables(found: ExplainedLike, *, width: int) -> Iterator[Table]:
+    """Yield the savings equation for a terminal: a column a class, as many as fit, sampled figures below exact ones."""
+    names = list(found.exact.figures())
+    fit = max(1, (width - LABEL_WIDTH) // ARM_WIDTH)
+    for first in range(0, len(names), fit):
+        yield _savings_table(found, names[first : first + fit])
+
+
+def _savings_table(found: ExplainedLike, names: Sequence[str]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
     figures = found.exact.figures()
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for name in figures:
+    table.add_column("", no_wrap=True)
+    for name in names:
         table.add_column(escape(name), justify="right", no_wrap=True)
     for term, label in TERMS:
-        table.add_row(label, *(number(figures[name][term]) for name in figures))
-        sampled = [found.sampled.get(name, {}).get(term) for name in figures]
+        table.add_row(label, *(number(figures[name][term]) for name in names))
+        sampled = [found.sampled.get(name, {}).get(term) for name in names]
         if any(each is not None and each.value is not None for each in sampled):
             table.add_row("  simulated", *("-" if each is None else estimate(each) for each in sampled), style="cyan")
     table.add_row("")
-    priced = [found.priced[name] for name in figures]
-    table.add_row("realised, at the price of an attempt", *(number(each.saving.realised) for each in priced))
+    priced = [found.priced[name] for name in names]
+    table.add_row("realised, priced", *(number(each.saving.realised) for each in priced))
     table.add_row("- carrying the injected blocks", *(number(each.carrying) for each in priced))
     table.add_row("- conflicts carried", *(number(each.conflict) for each in priced))
     table.add_row("= net", *(number(each.net) for each in priced))
