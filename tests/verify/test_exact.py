@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from invsim.client.arms import Arm, arm_names, get_arm
+from invsim.client.arms import Arm, arm_names, evict_tables, get_arm
 from invsim.client.planners import Behaviour, ProbabilisticModel, RetryLaw, load_model
 from invsim.experiment import ArmResult, layout, run
 from invsim.sim.exact import Exact, distribution
@@ -124,6 +124,18 @@ def test_another_model_is_caught(ledger) -> None:
     found = compared(plan, tabulate(plan), arm, other, result["A1"], STREAMS)
     worst = max(abs(z) for z, _ in found.values())
     ledger.check("negative control: |z| against a model whose p_fresh is off by .01", worst, low=LIMIT)
+
+
+def test_a_deliberately_wrong_arm_is_caught(ledger) -> None:
+    """A2D that clears whole tables, as A2 does: by the event engine against the exact and the array engine's A2D."""
+    plan, arm, streams = compile_plan(load_scenario("payments")), get_arm("A2D"), 2_000
+    wrong = replace(arm, on_tables=evict_tables)
+    result = run(plan, model=NOISY, arms=[wrong], replications=streams, seed=2026, engine="simpy")
+    found = compared(plan, tabulate(plan), arm, NOISY, result["A2D"], streams)
+    ledger.check("negative control: |z| of a wrong arm", max(abs(z) for z, _ in found.values()), low=LIMIT)
+    right = run(plan, model=NOISY, arms=[arm], replications=streams, seed=2026, engine="vector")
+    alike = [name for name, each in right["A2D"].metrics.items() if each == result["A2D"].metrics[name]]
+    ledger.check("negative control: metrics in which a wrong arm differs", len(found) - len(alike), low=10)
 
 
 def noisy(seed: int) -> ProbabilisticModel:
