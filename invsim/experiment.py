@@ -6,7 +6,7 @@ This is where the simulator and the statistics meet; ``run`` is what the command
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from invsim.client.arms import A0, Arm
 from invsim.client.planners.base import ComplianceModel, Injected
@@ -184,7 +184,7 @@ def run(
         if observe is not None or precision is not None:
             raise InputError("the exact engine samples no streams: it has none to write, and no error to make smaller")
         try:
-            return solve(plan, model=model, arms=chosen, costs=costs, pmf=pmf)
+            return replace(solve(plan, model=model, arms=chosen, costs=costs, pmf=pmf), seed=seed)
         except (NotTabularError, StateSpaceError):
             if engine == "exact":
                 raise
