@@ -62,7 +62,7 @@ def cli() -> None:
 @click.option("--pmf", metavar="NAMES", help="Add the exact distributions of these counts (JSON).")
 @click.option("--precision", type=float, metavar="H", help="Simulate until 95% half-widths are at most H.")
 @click.option("--metrics", metavar="NAMES", help="What --precision waits for.  [default: the rates of savings]")
-@click.option("--budget", type=int, default=100_000_000, show_default=True, help="Streams at which --precision stops.")
+@click.option("--budget", type=int, help="Streams at which --precision stops in any case.  [default: 100,000,000]")
 @click.option("--seed", type=int, default=1, show_default=True, help="Root of all draws.")
 @click.option(
     "--level", metavar="LEVEL", help="Wire level of the server: L0, L1, L4, L5 or L6.  [default: the scenario's]"
@@ -94,7 +94,7 @@ def run(
     pmf: str | None,
     precision: float | None,
     metrics: str | None,
-    budget: int,
+    budget: int | None,
     seed: int,
     level: str | None,
     as_json: bool,
@@ -115,9 +115,17 @@ def run(
       invsim run payments --engine exact --pmf retries,tokens --json
     """
     from invsim.client.planners.models import load_model
-    from invsim.experiment import PRECISE
+    from invsim.experiment import BUDGET, PRECISE
     from invsim.experiment import run as work_out
 
+    for option, given, needs, there in (
+        ("--metrics", metrics is not None, "--precision", precision is not None),
+        ("--budget", budget is not None, "--precision", precision is not None),
+        ("--pmf", pmf is not None, "--json", as_json),
+        ("--stream", stream != 0, "--events", events is not None),
+    ):
+        if given and not there:
+            raise InputError(f"goes with {needs}", where=option)
     plan = _plan(scenario, level)
     chosen = [load_model(name) for name in _model_names(models)]
     _check_outputs(chosen, as_json, out, tables, figure, events, stream)
@@ -142,7 +150,7 @@ def run(
                     pmf=() if pmf is None else _names(pmf, "--pmf"),
                     precision=precision,
                     precise=PRECISE if metrics is None else _names(metrics, "--metrics"),
-                    budget=budget,
+                    budget=BUDGET if budget is None else budget,
                 )
             )
     _print_results(plan, results, as_json=as_json, multiple=len(chosen) > 1)
@@ -334,6 +342,9 @@ def _print_results(plan: Plan, results: Sequence[RunResult], *, as_json: bool, m
         console.print(f"exact values, {how}")
     else:
         console.print(f"{first.replications:,} streams per arm, seed {first.seed}, {how}; ±Monte Carlo standard error")
+    for result in results:
+        if result.stopped == "budget":
+            console.print(f"note: {escape(result.model)}: the budget was spent before the precision was reached")
     for result in results:
         console.print()
         for part in for_terminal(result, f"{result.scenario}, {result.model}", width=console.width):

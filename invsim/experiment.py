@@ -37,6 +37,9 @@ DEFAULT_REPLICATIONS = 500
 BUDGET = 100_000_000
 """Streams at which a run to a precision gives up."""
 
+FIRST_LOOK = 1000
+"""Streams before the first look of a run to a precision."""
+
 LOOKS = 20
 """Looks that a run to a precision takes on the way to the streams it expects to need; it looks on for five more."""
 
@@ -74,7 +77,8 @@ def _law(pmf: Mapping[float, float]) -> list[dict[str, float]]:
 class RunResult:
     """Estimates of one model on one scenario, with all that is needed to run it again.
 
-    ``as_published`` tells that the scenario ran as its manifest has it, so that published figures compare.
+    ``as_published`` tells that the scenario ran as its manifest has it, so that published figures compare;
+    ``stopped`` why a run to a precision ended, "precise" or "budget".
     """
 
     scenario: str
@@ -85,9 +89,10 @@ class RunResult:
     arms: tuple[ArmResult, ...]
     engine: str = "simpy"
     as_published: bool = False
+    stopped: str | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain data: rates as 0..1, undefined as None."""
+        """Return plain data: rates as 0..1, undefined as None; "stopped" where the run was to a precision."""
         return {
             "scenario": self.scenario,
             "model": self.model,
@@ -95,6 +100,7 @@ class RunResult:
             "replications": self.replications,
             "engine": self.engine,
             "wire": self.level,
+            **({} if self.stopped is None else {"stopped": self.stopped}),
             "arms": [each.to_dict() for each in self.arms],
         }
 
@@ -173,16 +179,20 @@ def run(
         raise InputError("seed must be 0 or more", value=seed)
     if engine not in ENGINES:
         raise UnknownNameError("engine", engine, ENGINES)
-    if precision is not None and not (precision > 0 and replications is None):
-        raise InputError("a precision is above 0, and takes the place of a number of replications", value=precision)
+    if precision is not None and not precision > 0:
+        raise InputError("a precision is a half-width above 0", value=precision)
+    if precision is not None and replications is not None:
+        raise InputError("a run is to a precision or of a number of replications, not both", value=replications)
     chosen = tuple(dict.fromkeys(plan.arms if arms is None else arms))
     names = [arm.name for arm in chosen]
     if len(set(names)) < len(names):
         raise InputError("two arms have one name, so their results could not be told apart", value=names)
     streams_wanted = replications is not None or precision is not None or observe is not None
     if engine == "exact" or (engine == "auto" and not streams_wanted):
-        if observe is not None or precision is not None:
-            raise InputError("the exact engine samples no streams: it has none to write, and no error to make smaller")
+        if streams_wanted:
+            raise InputError(
+                "the exact engine samples no streams: none to number or to write, no error to make smaller"
+            )
         try:
             return replace(solve(plan, model=model, arms=chosen, costs=costs, pmf=pmf), seed=seed)
         except (NotTabularError, StateSpaceError):
@@ -193,9 +203,9 @@ def run(
     streams = _Streams(plan, model, chosen, seed, costs, chunk, observe, engine)
     if precision is None:
         streams.extend(replications or DEFAULT_REPLICATIONS)
-    else:
-        _extend_until(streams, Target(absolute=precision), precise, budget)
-    return streams.result()
+        return streams.result()
+    stopped = _extend_until(streams, Target(absolute=precision), precise, budget)
+    return replace(streams.result(), stopped=stopped)
 
 
 class _Streams:
@@ -275,16 +285,21 @@ class _Streams:
         )
 
 
-def _extend_until(streams: _Streams, target: Target, metrics: Sequence[str], budget: int) -> None:
-    """Simulate until the target is met and stays met, looking ever less often as more streams are needed."""
-    streams.extend(min(streams.chunk, budget))
+def _extend_until(streams: _Streams, target: Target, metrics: Sequence[str], budget: int) -> str:
+    """Simulate until the target is met and stays met, and return why it ended.
+
+    Looks come ever less often as more streams are needed.
+    """
+    streams.extend(min(FIRST_LOOK, budget))
     rule = Stopping(dict.fromkeys(streams.estimates(metrics), target), budget=budget)
     while True:
         decision = rule.update(streams.estimates(metrics))
+        if len(decision.undefined) == len(rule.targets):
+            raise InputError("no metric that the run is to wait for is defined in these arms", value=list(metrics))
+        if decision.stop or streams.count >= budget:
+            return str(decision.reason.value if decision.stop else "budget")
         rule = decision.rule
-        if decision.stop:
-            return
-        ahead = max(streams.chunk, (decision.expected - decision.n) // LOOKS, decision.n // LOOKS)
+        ahead = max(FIRST_LOOK, (decision.expected - decision.n) // LOOKS, decision.n // LOOKS)
         streams.extend(min(ahead, budget - streams.count))
 
 

@@ -181,6 +181,9 @@ def sensitivity(
     ------
     UnknownNameError, InputError, NotTabularError, StateSpaceError
     """
+    for name, (low, high) in ranges.items():
+        if not 0.0 <= low < high <= 1.0:
+            raise InputError(f"{name} varies between two probabilities, low below high", value=[low, high])
 
     def response(parameters: Mapping[str, npt.NDArray[np.float64]]) -> list[float]:
         found = []

@@ -204,7 +204,7 @@ def tabulate(plan: Plan) -> Facts:
         inside = 0 < into < MAX_ATTEMPTS and event.tick < plan.episode_ticks * len(plan.episodes)
         if inside:
             what = f"the drift event at tick {event.tick} falls between the attempts of episode {event.after_episode}"
-            raise NotTabularError(f"{what}; only --engine simpy can run that")
+            raise NotTabularError(f"{what}; only --engine simpy can run that, and nothing exact can be said of it")
     return _Tabulator(plan).facts()
 
 

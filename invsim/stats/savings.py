@@ -297,7 +297,9 @@ def verdict(found: Savings, *, absolute: float = 0.05, relative: float = 0.1) ->
         wrong = misleads(saving, absolute=absolute, relative=relative)
         said, true = _signed(saving.product), _signed(saving.realised)
         if not wrong:
-            lines.append(f"{name}: the product, {said} retries a stream, holds: memory saves {true}")
+            lines.append(
+                f"{name}: the product, {said} retries a stream, holds within {relative:.0%}: memory saves {true}"
+            )
             continue
         parts = sorted(saving.corrections.items(), key=lambda item: -abs(item[1]))
         why = "; ".join(_because(term, value) for term, value in parts if abs(value) > absolute)

@@ -116,6 +116,8 @@ def _indices(values: Floats) -> tuple[Floats, Floats]:
     if not values[:2].var() > 0:
         unknown = np.full(len(values) - 2, np.nan)
         return unknown, unknown
+    if len(values) == 3:  # a parameter by itself explains everything
+        return np.ones(1), np.ones(1)
     split = {"f_A": values[None, 0], "f_B": values[None, 1], "f_AB": values[2:, None]}
     found = sobol_indices(func=split, n=values.shape[1])
     return np.ravel(found.first_order), np.ravel(found.total_order)

@@ -390,22 +390,30 @@ def test_a_distribution_sums_to_one_and_has_the_mean(capsys: Capsys) -> None:
 
 def test_a_run_to_a_precision_stops_by_itself_and_keeps_its_promise(capsys: Capsys) -> None:
     data = payments_json(capsys, "--engine", "vector", "--precision", "0.002")
-    assert 10_000 < data["replications"] < 10_000_000
+    assert 5_000 < data["replications"] < 10_000_000
     for arm in data["arms"]:
         for metric in ("first_try_eligible", "validity", "token_saving"):
             assert 1.96 * (arm[metric]["se"] or 0) <= 0.002
-    coarse = payments_json(capsys, "--precision", "0.05", "--metrics", "retries", "--budget", "3000")
-    assert coarse["replications"] == 3000
+    assert data["stopped"] == "precise"
+    short = payments_json(capsys, "--precision", "0.001", "--metrics", "retries", "--budget", "3000")
+    assert (short["replications"], short["stopped"]) == (3000, "budget")
+    assert "budget was spent" in printed(capsys, "run", "payments", "--precision", "1e-9", "--budget", "200")
 
 
 @pytest.mark.parametrize(
     ("args", "says"),
     [
         ("--engine simpi", "unknown engine 'simpi'"),
-        ("--engine vector --pmf retries", "--engine exact"),
+        ("--engine vector --pmf retries --json", "--engine exact"),
+        ("--pmf retries", "--pmf: goes with --json"),
+        ("--budget 5", "--budget: goes with --precision"),
+        ("--metrics retries", "--metrics: goes with --precision"),
+        ("--stream 5", "--stream: goes with --events"),
+        ("--engine exact --replications 5", "samples no streams"),
+        ("--arms A0 --precision 0.1 --metrics eviction_precision", "is defined in these arms"),
         ("--engine exact --precision 0.1", "samples no streams"),
-        ("--engine exact --pmf retrys", "'retrys'"),
-        ("--precision 0.1 --replications 5", "takes the place of a number of replications"),
+        ("--engine exact --pmf retrys --json", "'retrys'"),
+        ("--precision 0.1 --replications 5", "not both (got 5)"),
         ("--precision -1", "above 0"),
         ("--precision nan", "above 0"),
         ("--precision 0.1 --metrics retrys", "unknown metric 'retrys': did you mean 'retries'?"),
@@ -440,8 +448,8 @@ def test_an_explanation_adds_up_and_says_when_the_product_misleads(capsys: Capsy
         ("--vary p_aply=0:1", "unknown parameter 'p_aply'"),
         ("--vary gov.p_apply=0:1", "unknown class 'gov'"),
         ("--vary p_apply=0", "NAME=LOW:HIGH"),
-        ("--vary p_apply=0:2", "p_apply must be a probability"),
-        ("--vary p_apply=1:0", "low"),
+        ("--vary p_apply=0:2", "p_apply varies between two probabilities, low below high (got [0.0, 2.0])"),
+        ("--vary p_apply=1:0", "low below high"),
         ("--points 3", "power of 2"),
         ("--metric retrys", "unknown metric 'retrys'"),
     ],
@@ -451,3 +459,9 @@ def test_a_sensitivity_that_makes_no_sense_is_refused(args: str, says: str, caps
     captured = capsys.readouterr()
     assert says in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_one_parameter_explains_everything(capsys: Capsys) -> None:
+    args = ["sensitivity", "payments", "--points", "4", "--vary", "governed.p_apply=0:1", "--json"]
+    (only,) = strict(printed(capsys, *args))["parameters"]
+    assert (only["first"], only["total"]) == (1, 1)
