@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,11 +91,10 @@ def explain(
     costs = costs or TokenCosts(conflict=model.conflict_cost)
     means = episode_means(plan, distribution(facts, arm=arm, model=model))
     found = savings(means)
-    sums = EpisodeSums(plan.classes, plan.class_index, repeated(plan))
+    sums, play = episode_sums(plan), _player(plan, facts, model, seed)
     for first in range(0, replications, CHUNK):
         count = min(CHUNK, replications - first)
-        baseline, block = (_block(plan, facts, each, model, seed, first, count) for each in (A0, arm))
-        add_block(sums, block, baseline)
+        add_block(sums, play(arm, first, count), play(A0, first, count))
     return Explanation(
         scenario=plan.name,
         model=model.name,
@@ -108,12 +107,13 @@ def explain(
     )
 
 
-def _block(plan: Plan, facts: Facts, arm: Arm, model: ComplianceModel, seed: int, first: int, count: int) -> Block:
+def _player(plan: Plan, facts: Facts, model: ComplianceModel, seed: int) -> Callable[[Arm, int, int], Block]:
+    """Return what plays (arm, first, count): on arrays, or event by event where the model decides by its own code."""
     try:
         engine = VectorEngine(facts, model)
-        return engine.play(arm, engine.draw(seed=seed, first=first, count=count)).block()
     except NotTabularError:
-        return simulate_block(plan, arm=arm, model=model, seed=seed, first=first, count=count)
+        return lambda arm, first, count: simulate_block(plan, arm=arm, model=model, seed=seed, first=first, count=count)
+    return lambda arm, first, count: engine.play(arm, engine.draw(seed=seed, first=first, count=count)).block()
 
 
 # Sensitivity -------------------------------------------------------------------------------------------------------

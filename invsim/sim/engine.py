@@ -7,7 +7,7 @@ tick comes before the attempts of that tick whatever the order of scheduling.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
@@ -375,12 +375,3 @@ def rerun(plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, stream: in
     played.log = []
     played.run()
     return played.log
-
-
-def blocks(
-    plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, replications: int, chunk: int
-) -> Iterator[Block]:
-    """Yield all streams, ``chunk`` at a time."""
-    for first in range(0, replications, chunk):
-        count = min(chunk, replications - first)
-        yield simulate_block(plan, arm=arm, model=model, seed=seed, first=first, count=count)
