@@ -26,12 +26,21 @@ ROOM_OF = {
     "client": "client",
     "sim": "sim",
     "stats": "stats",
+    "traces": "traces",
+    "fit": "fit",
     "report": "report",
     "experiment": "experiment",
     "explain": "experiment",
+    "calibrate": "experiment",
+    "record": "experiment",
+    "service": "service",
+    "live": "live",
+    "paper": "paper",
     "cli": "cli",
     "__main__": "cli",
 }
+
+ALL_ROOMS = {room for room in ROOM_OF.values() if room != "cli"}
 
 # In order. Each room imports itself and earlier rooms; stats takes arrays and frames and knows no simulator.
 MAY_IMPORT = {
@@ -40,10 +49,15 @@ MAY_IMPORT = {
     "client": {"base", "world", "client"},
     "sim": {"base", "world", "client", "sim"},
     "stats": {"base", "stats"},
+    "traces": {"base", "world", "traces"},
+    "fit": {"base", "world", "client", "stats", "traces", "fit"},
     "report": {"base", "world", "client", "sim", "stats", "report"},
-    "experiment": {"base", "world", "client", "sim", "stats", "experiment"},
-    "cli": {"base", "world", "client", "sim", "stats", "report", "experiment", "cli", "facade"},
-    "facade": {"base", "world", "client", "sim", "stats", "report", "experiment", "facade"},
+    "service": {"base", "world", "service"},
+    "experiment": {"base", "world", "client", "sim", "stats", "traces", "experiment"},
+    "live": {"base", "world", "client", "sim", "stats", "traces", "fit", "experiment", "service", "live"},
+    "paper": {"base", "world", "client", "sim", "stats", "traces", "fit", "report", "experiment", "paper"},
+    "cli": ALL_ROOMS | {"cli", "facade"},
+    "facade": ALL_ROOMS | {"facade"},
 }
 
 # Libraries that only one module, or one subpackage, may import.
@@ -52,7 +66,7 @@ ONLY_IN = {
     "matplotlib": "invsim.report",
 }
 
-ROOM_PACKAGES = ("world", "client", "sim", "stats", "report")
+ROOM_PACKAGES = ("world", "client", "sim", "stats", "traces", "report")
 HEAVY = ("scipy", "polars", "matplotlib", "simpy", "numpy")
 
 

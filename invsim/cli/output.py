@@ -1,0 +1,62 @@
+"""How commands print: JSON for programs, tables for people, a bar on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+
+@contextmanager
+def progress(label: str, total: int | None) -> Iterator[Any]:
+    """Yield a function that counts streams done and shows a bar; None where there is no terminal, or no total."""
+    if total is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+def to_json(data: object) -> bytes:
+    """Return indented JSON."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(data), indent=2)
+
+
+def print_json(data: object) -> None:
+    """Print JSON."""
+    click.echo(to_json(data))
+
+
+def print_listing(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    """Print rows as JSON, or as a table."""
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows(rows)
+
+
+def print_rows(rows: Sequence[dict[str, Any]]) -> None:
+    """Print rows as a table, a column for each key of the first."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in rows[0]:
+        table.add_column(name, justify="right" if isinstance(rows[0][name], int) else "left", overflow="fold")
+    for row in rows:
+        texts = (" ".join(value) if isinstance(value, list) else str(value) for value in row.values())
+        table.add_row(*map(escape, texts))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)
