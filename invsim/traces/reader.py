@@ -1,4 +1,4 @@
-"""What a reader of one log format is: it recognises a file by its content and yields calls, whatever else goes wrong."""
+"""What a reader of one log format is: it knows a file by its content and yields calls, whatever else goes wrong."""
 
 from __future__ import annotations
 
