@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from invsim.client.arms import Arm, arm_names, get_arm, register_arm
-    from invsim.client.planners import Action, ComplianceModel, Injected, Situation, load_model, model_names
+    from invsim.client.planners import Action, ComplianceModel, Injected, NoCall, Situation, load_model, model_names
     from invsim.experiment import RunResult, run
     from invsim.sim.engine import rerun, simulate_block
     from invsim.sim.plan import Plan, compile_plan
@@ -24,6 +24,7 @@ _HOME = {
     "ComplianceModel": "invsim.client.planners",
     "Domain": "invsim.world.domain",
     "Injected": "invsim.client.planners",
+    "NoCall": "invsim.client.planners",
     "Plan": "invsim.sim.plan",
     "RunResult": "invsim.experiment",
     "Situation": "invsim.client.planners",
@@ -47,6 +48,7 @@ __all__ = [
     "ComplianceModel",
     "Domain",
     "Injected",
+    "NoCall",
     "Plan",
     "RunResult",
     "Situation",

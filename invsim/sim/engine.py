@@ -7,8 +7,8 @@ tick comes before the attempts of that tick whatever the order of scheduling.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Generator
-from typing import NamedTuple
+from collections.abc import Callable, Generator
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import simpy
@@ -16,10 +16,11 @@ import simpy
 from invsim.client.agent import Agent
 from invsim.client.arms import Arm
 from invsim.client.memory import Entry, Slot, Step
-from invsim.client.planners.base import Action, ComplianceModel, Injected, Situation
+from invsim.client.planners.base import Action, ComplianceModel, Injected, NoCall, Situation
 from invsim.errors import InputError, PlannerError
 from invsim.rng import PURPOSES, uniforms
 from invsim.sim import events
+from invsim.sim.exchange import Exchange, Watcher
 from invsim.sim.plan import DriftEvent, Plan, Task
 from invsim.sim.result import PER_EPISODE, PER_STREAM, Block
 from invsim.sim.scenario import MAX_ATTEMPTS
@@ -35,6 +36,9 @@ IGNORE, APPLY, APPLY_STALE, SOLVE = Action
 NOTHING, VALID, CONFLICT, STALE = Injected
 
 Process = Generator[simpy.Event, None, None]
+
+Connect: TypeAlias = Callable[[World], Server]
+"""Opens the server of one stream, at the world it starts from: the one in this process, or one at the end of a wire."""
 
 
 class _Judged(NamedTuple):
@@ -62,12 +66,16 @@ class _Origin(NamedTuple):
 class _Stream:
     """One stream under way: server, agent, and the counts so far."""
 
-    def __init__(self, plan: Plan, arm: Arm, model: ComplianceModel, draws: list[float]) -> None:
+    def __init__(
+        self, plan: Plan, arm: Arm, model: ComplianceModel, draws: list[float], connect: Connect = Server
+    ) -> None:
         self.plan, self.arm, self.model, self.draws = plan, arm, model, draws
-        self.server = Server(plan.world)
+        self.server = connect(plan.world)
         self.agent = Agent(arm, self.server)
         self.env = simpy.Environment()
         self.log: events.EventLog | None = None
+        self.number = 0
+        self.watch: Watcher | None = None
         self.rows: list[int] = []
         self.alerts = [-1] * len(plan.drift)
         self.origins: dict[tuple[Slot, str], _Origin] = {}
@@ -75,7 +83,7 @@ class _Stream:
         self.right_by_row = self.right_by_table = 0
         self.required_by_row = self.required_by_table = 0
         self.contract_failures = 0
-        self._episode = 0
+        self.episode = 0
         self._evicted = self._restamped = 0
         self._drifted = 0
         self._before_contact = 0
@@ -104,12 +112,12 @@ class _Stream:
             self.plan, self.model, self.agent, self.server, self.env, self.draws
         )  # fmt: skip
         decide, handle, receive, timeout = model.decide, server.handle, agent.receive, env.timeout
-        put, log = self.rows.extend, self.log
+        put, log, watch = self.rows.extend, self.log, self.watch
         period = HALF_TICKS * plan.episode_ticks
         completed_before: set[Slot | None] = set()
         for episode, task in enumerate(plan.episodes):
             yield timeout(episode * period - env.now)
-            self._episode = episode
+            self.episode = episode
             self._evicted = self._restamped = 0
             slot = task.slot
             entries = agent.recall(slot) if slot is not None else ()
@@ -124,10 +132,13 @@ class _Stream:
             action = decide(situation, draws[PURPOSES * episode])
             request = task.request if action is IGNORE else self._first_request(task, action, judged)
             block = agent.memory.size
-            response = handle(request)
+            valid = () if watch is None else self._valid(task, entries)
+            response = unheard(request) if isinstance(request, NoCall) else handle(request)
             if log is not None:
                 log.append(self._attempted(1, action, request, response))
-            step = receive(response)
+            if watch is not None:
+                self._tell(1, task, injected, entries, valid, action, request, response)
+            step = None if isinstance(request, NoCall) else receive(response)
             if episode == 0:  # what drifted before the first response is nothing that a client could notice
                 self._before_contact = self._drifted
             if step is not None or self._unsquared:
@@ -149,13 +160,15 @@ class _Stream:
                     action = decide(situation, draws[PURPOSES * episode + 1])
                     request = self._retry_request(task, action, patch)
                     block += agent.memory.size
-                    response = handle(request)
+                    response = unheard(request) if isinstance(request, NoCall) else handle(request)
                     if log is not None:
                         log.append(self._attempted(attempts, action, request, response))
-                    step = receive(response)
+                    if watch is not None:
+                        self._tell(attempts, task, injected, entries, valid, action, request, response)
+                    step = None if isinstance(request, NoCall) else receive(response)
                     if step is not None or self._unsquared:
                         self._account(step)
-                    if response.ok and slot is not None:
+                    if response.ok and slot is not None and not isinstance(request, NoCall):
                         self._commit(slot, told, request)
                     if response.ok:
                         break
@@ -166,38 +179,42 @@ class _Stream:
             if response.ok:
                 completed_before.add(slot)
             if log is not None:
-                log.append(events.EpisodeEnded(self._tick, episode, attempts, response.ok))
+                log.append(events.EpisodeEnded(self.tick, episode, attempts, response.ok))
 
     # Requests ---------------------------------------------------------------------------------------------------
 
-    def _first_request(self, task: Task, action: Action | Request, judged: _Judged) -> Request:
+    def _first_request(self, task: Task, action: Action | Request | NoCall, judged: _Judged) -> Request | NoCall:
         if action is SOLVE:
             return task.solved(self.server.world) or task.request
         entry = judged.right if action is APPLY else judged.wrong if action is APPLY_STALE else None
         if entry is not None:
             return task.with_fix(entry)
-        if isinstance(action, Request):
+        if isinstance(action, Request | NoCall):
             return action
         if not isinstance(action, Action):
             raise self._unusable(action)
         kind = "valid" if action is APPLY else "stale"
-        what = f"model {self.model.name!r} answered {action.name} in episode {self._episode}"
+        what = f"model {self.model.name!r} answered {action.name} in episode {self.episode}"
         raise PlannerError(f"{what}, where no {kind} fix is injected ({judged.injected.name})")
 
-    def _retry_request(self, task: Task, action: Action | Request, patch: dict[str, Parameters]) -> Request:
+    def _retry_request(
+        self, task: Task, action: Action | Request | NoCall, patch: dict[str, Parameters]
+    ) -> Request | NoCall:
         if action is APPLY and patch:
             return task.with_patch(patch)
         if action is SOLVE or action is APPLY:  # a plain-text error leaves working it out
             return task.solved(self.server.world) or task.request
         if action is IGNORE:
             return task.request
-        if isinstance(action, Request):
+        if isinstance(action, Request | NoCall):
             return action
         raise self._unusable(action)
 
     def _unusable(self, action: object) -> PlannerError:
-        what = f"model {self.model.name!r} answered {action!r} in episode {self._episode}"
-        return PlannerError(f"{what}; an answer is an Action or a Request, and APPLY_STALE is for first tries")
+        what = f"model {self.model.name!r} answered {action!r} in episode {self.episode}"
+        return PlannerError(
+            f"{what}; an answer is an Action, a Request or a NoCall, and APPLY_STALE is for first tries"
+        )
 
     # What a message did, and whether it was right -----------------------------------------------------------------
 
@@ -219,9 +236,9 @@ class _Stream:
         for subject in step.alerts:
             for at in range(self._before_contact, self._drifted):
                 if self.alerts[at] < 0 and self.plan.drift[at].subject == subject:
-                    self.alerts[at] = self._episode
+                    self.alerts[at] = self.episode
         if self.log is not None:
-            tick, episode = self._tick, self._episode
+            tick, episode = self.tick, self.episode
             self.log += [events.Noticed(tick, episode, subject) for subject in step.alerts]
             if step.evicted:
                 self.log.append(events.Evicted(tick, episode, events.names(step.evicted)))
@@ -240,7 +257,7 @@ class _Stream:
         self._check_version(entry)
         if self.log is not None:
             (name,) = events.names([entry])
-            self.log.append(events.Committed(self._tick, self._episode, name, dict(entry.stamps)))
+            self.log.append(events.Committed(self.tick, self.episode, name, dict(entry.stamps)))
 
     def _apply(self, event: DriftEvent) -> None:
         before = self.server.world
@@ -283,13 +300,13 @@ class _Stream:
     # The log ------------------------------------------------------------------------------------------------------
 
     @property
-    def _tick(self) -> int:
+    def tick(self) -> int:
         return int(self.env.now) // HALF_TICKS
 
     def _started(self, task: Task, injected: Injected, entries: tuple[Entry, ...]) -> events.EpisodeStarted:
         return events.EpisodeStarted(
-            tick=self._tick,
-            episode=self._episode,
+            tick=self.tick,
+            episode=self.episode,
             constraint=task.constraint,
             key=task.slot.key if task.slot else None,
             injected=injected.name.lower(),
@@ -297,15 +314,40 @@ class _Stream:
             store=len(self.agent.memory),
         )
 
+    def _tell(
+        self,
+        attempt: int,
+        task: Task,
+        injected: Injected,
+        entries: tuple[Entry, ...],
+        valid: tuple[bool, ...],
+        action: Action | Request | NoCall,
+        request: Request | NoCall,
+        response: Response,
+    ) -> None:
+        sent = None if isinstance(request, NoCall) else request
+        last = response.ok or attempt == MAX_ATTEMPTS
+        if self.watch is not None:
+            self.watch(
+                Exchange(
+                    self.number, self.episode, attempt, self.tick, task, injected, entries, valid, action, sent,
+                    response, last,
+                )
+            )  # fmt: skip
+
+    def _valid(self, task: Task, entries: tuple[Entry, ...]) -> tuple[bool, ...]:
+        """Return of each entry whether it is right as the server stands."""
+        return tuple(self.server.world.heeds(task.with_fix(entry), entry.slot.family) for entry in entries)
+
     def _attempted(
-        self, attempt: int, action: Action | Request, request: Request, response: Response
+        self, attempt: int, action: Action | Request | NoCall, request: Request | NoCall, response: Response
     ) -> events.Attempted:
         return events.Attempted(
-            tick=self._tick,
-            episode=self._episode,
+            tick=self.tick,
+            episode=self.episode,
             attempt=attempt,
-            action=action.name.lower() if isinstance(action, Action) else "request",
-            request=dict(request.fields),
+            action=action.name.lower() if isinstance(action, Action) else type(action).__name__.lower(),
+            request=dict(request.fields) if isinstance(request, Request) else {},
             ok=response.ok,
             suggested=[suggestion.value for suggestion in response.suggestions],
         )
@@ -323,6 +365,11 @@ class _Stream:
         )
 
 
+def unheard(answer: NoCall) -> Response:
+    """Return what a client tells itself of an answer that it could not send."""
+    return Response(ok=False, error=answer.reason)
+
+
 def _judge(task: Task, entries: tuple[Entry, ...], world: World) -> _Judged:
     right = wrong = None
     for entry in entries:
@@ -333,7 +380,17 @@ def _judge(task: Task, entries: tuple[Entry, ...], world: World) -> _Judged:
     return _Judged(VALID if wrong is None else STALE if right is None else CONFLICT, right, wrong)
 
 
-def simulate_block(plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, first: int, count: int) -> Block:
+def simulate_block(
+    plan: Plan,
+    *,
+    arm: Arm,
+    model: ComplianceModel,
+    seed: int,
+    first: int,
+    count: int,
+    connect: Connect = Server,
+    watch: Watcher | None = None,
+) -> Block:
     """Simulate ``count`` streams from stream ``first`` on.
 
     Parameters
@@ -344,6 +401,10 @@ def simulate_block(plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, f
     seed : int
         Root of the keyed draws; the same stream of the same seed meets the same draws in every arm.
     first, count : int
+    connect : callable, optional
+        Opens the server that each stream meets.
+    watch : callable, optional
+        Told of every attempt as soon as it is answered.
 
     Returns
     -------
@@ -353,7 +414,8 @@ def simulate_block(plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, f
     rows = array("q")
     streams, alerts = [], []
     for at in range(count):
-        stream = _Stream(plan, arm, model, draws[at].tolist())
+        stream = _Stream(plan, arm, model, draws[at].tolist(), connect)
+        stream.number, stream.watch = first + at, watch
         stream.run()
         rows.extend(stream.rows)
         streams.append(stream.counts)

@@ -11,6 +11,7 @@ from invsim.client.planners import (
     Action,
     Behaviour,
     ComplianceModel,
+    NoCall,
     ProbabilisticModel,
     RetryLaw,
     Situation,
@@ -23,7 +24,8 @@ from invsim.sim.events import Attempted, Committed, DriftApplied, EpisodeEnded, 
 from invsim.sim.plan import Plan, compile_plan
 from invsim.sim.result import Block
 from invsim.sim.scenario import load_scenario, parse_scenario
-from invsim.world.wire import Level
+from invsim.world.server import Server
+from invsim.world.wire import Level, Request, Response
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 COMPLIANT = load_model("compliant")
@@ -359,3 +361,43 @@ def test_a_task_that_has_nothing_to_learn_is_noted(old: str, new: str, note: str
     (found,) = compile_plan(parse_scenario(Source("multiple.toml", MULTIPLE.replace(old, new, 1)))).notes
     assert note in found
     assert compile_plan(load_scenario("payments")).notes == ()
+
+
+def test_a_watcher_is_told_of_every_attempt_with_what_was_injected_and_whether_it_was_right() -> None:
+    plan, told = compile_plan(load_scenario("payments")), []
+    block = simulate_block(
+        plan, arm=get_arm("A1"), model=load_model("compliant-stale"), seed=1, first=3, count=2, watch=told.append
+    )
+    assert len(told) == block.episode("attempts").sum()
+    assert {each.stream for each in told} == {3, 4}
+    assert [each.episode for each in told if each.last and each.stream == 3] == list(range(36))
+    after = next(each for each in told if each.episode == 15)
+    assert (after.injected.name, after.valid) == ("CONFLICT", (False, True))
+    assert after.request is not None
+    assert not after.response.ok
+
+
+class Mute(ComplianceModel):
+    """Says nothing that a request could be made of."""
+
+    name = "mute"
+
+    def decide(self, situation: Situation, u: float) -> NoCall:
+        return NoCall("no JSON object in the answer")
+
+
+def test_an_answer_without_a_request_spends_attempts_and_reaches_no_server() -> None:
+    plan, told = compile_plan(load_scenario("payments")), []
+
+    class Deaf(Server):
+        def handle(self, request: Request) -> Response:
+            raise AssertionError(request)
+
+    block = simulate_block(
+        plan, arm=get_arm("A2DO"), model=Mute(), seed=1, first=0, count=1, connect=Deaf, watch=told.append
+    )
+    assert block.episode("attempts").sum() == 36 * 5
+    assert not block.episode("completed").any()
+    assert {(each.request, each.response.error) for each in told} == {(None, "no JSON object in the answer")}
+    log = rerun(plan, arm=get_arm("A2"), model=Mute(), seed=1, stream=0)
+    assert {(each.action, str(each.request)) for each in log if isinstance(each, Attempted)} == {("nocall", "{}")}

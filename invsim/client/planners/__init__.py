@@ -1,6 +1,6 @@
 """Compliance models: what a planner does with an injected fix and with a fresh suggestion."""
 
-from invsim.client.planners.base import Action, ComplianceModel, Injected, Situation
+from invsim.client.planners.base import Action, ComplianceModel, Injected, NoCall, Situation
 from invsim.client.planners.models import load_model, model_names
 from invsim.client.planners.probabilistic import Behaviour, ProbabilisticModel, RetryLaw
 from invsim.client.planners.scripted import Outcome, ScriptedModel
@@ -10,6 +10,7 @@ __all__ = [
     "Behaviour",
     "ComplianceModel",
     "Injected",
+    "NoCall",
     "Outcome",
     "ProbabilisticModel",
     "RetryLaw",

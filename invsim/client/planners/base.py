@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from invsim.client.memory import Entry
 from invsim.world.wire import Request, Response, Shape
@@ -31,6 +32,15 @@ class Action(enum.IntEnum):
     """First attempt only: apply an injected fix that is no longer right."""
     SOLVE = 3
     """Work the right request out without memory."""
+
+
+class NoCall(NamedTuple):
+    """An answer that no request can be made of: a refusal, or text that does not parse.
+
+    It spends an attempt, and the server never hears of it.
+    """
+
+    reason: str
 
 
 @dataclass(slots=True)
@@ -88,8 +98,8 @@ class ComplianceModel(ABC):
     name: str
 
     @abstractmethod
-    def decide(self, situation: Situation, u: float) -> Action | Request:
-        """Return the next action, or the very request to send.
+    def decide(self, situation: Situation, u: float) -> Action | Request | NoCall:
+        """Return the next action, or the very request to send, or that there is none.
 
         Parameters
         ----------
