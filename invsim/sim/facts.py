@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from invsim.client.agent import carries
 from invsim.client.memory import Slot
@@ -21,6 +22,9 @@ from invsim.world.wire import Level, Parameters, Request, Response, Suggestion
 
 SOLVED, PLAIN = -2, -1
 """First requests that apply no fix: the right answer worked out, and the task as it stands."""
+
+TABULATED = 32
+"""Plans whose facts are kept: a plan never changes, and a study asks of the same one again and again."""
 
 NEVER = MAX_ATTEMPTS + 1
 """The attempt at which a planner that never recovers would."""
@@ -191,6 +195,7 @@ class Facts:
         return len(self.episodes[0].drift)
 
 
+@lru_cache(maxsize=TABULATED)
 def tabulate(plan: Plan) -> Facts:
     """Ask the plan's server everything that its streams can ask.
 

@@ -106,9 +106,9 @@ class Window:
     mask: Mask
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """What the engines run.
+    """What the engines run. Compared by identity, so that what follows from it can be kept.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class Plan:
         return next(task.shape for task in self.episodes if task.constraint == constraint)
 
 
-def compile_plan(scenario: Scenario, *, level: Level | None = None) -> Plan:
+def compile_plan(scenario: Scenario, *, level: Level | None = None, domain: Domain | None = None) -> Plan:
     """Resolve a scenario against its domain.
 
     Parameters
@@ -171,6 +171,8 @@ def compile_plan(scenario: Scenario, *, level: Level | None = None) -> Plan:
     scenario : Scenario
     level : Level, optional
         Serve at this wire level in place of the manifest's.
+    domain : Domain, optional
+        Resolve against this domain in place of the one the manifest names.
 
     Raises
     ------
@@ -178,7 +180,8 @@ def compile_plan(scenario: Scenario, *, level: Level | None = None) -> Plan:
         An unknown domain, family, table, row, rule or arm, named with its place in the manifest.
     """
     manifest, source = scenario.manifest, scenario.source
-    domain = load_domain(manifest.domain, beside=scenario.beside, where=source.where("domain"))
+    if domain is None:
+        domain = load_domain(manifest.domain, beside=scenario.beside, where=source.where("domain"))
     written = Level.parse(manifest.wire, where=source.where("wire"))
     level = written if level is None else level
     world = domain.world(level=level)

@@ -33,6 +33,7 @@ ROOM_OF = {
     "explain": "experiment",
     "calibrate": "experiment",
     "record": "experiment",
+    "whatif": "experiment",
     "service": "service",
     "live": "live",
     "paper": "paper",
