@@ -1,7 +1,8 @@
 """What if: what memory saves in composed settings, and where one arm begins to pay more than another.
 
-Every figure is exact for a drift schedule (no stream is sampled) and averaged over schedules, whose spread is the error
-beside it. The same schedules meet every arm and every model.
+Every figure is a mean over drift schedules, each with simulated streams of its own; the spread over schedules, which
+holds the Monte Carlo error of the streams, is the error beside it. Every arm and every model meets the same schedules
+and the same random numbers.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import numpy as np
 from invsim.client.arms import get_arm
 from invsim.client.planners.probabilistic import Behaviour, ProbabilisticModel
 from invsim.errors import InputError, UnknownNameError
-from invsim.experiment import solve
+from invsim.experiment import run
 from invsim.sim.compose import Setting, compose
 from invsim.sim.plan import Plan
 from invsim.stats.moments import Estimate
 
 SCHEDULES = 8
 """Drift schedules averaged over."""
+
+STREAMS = 500
+"""Streams simulated per schedule and arm."""
 
 CLOSE = 1e-3
 """How near a break-even point is near enough."""
@@ -43,6 +47,7 @@ def outcome(
     arms: Sequence[str] = ("A1", "A2", "A2D"),
     metric: str = "token_saving",
     number: int = SCHEDULES,
+    streams: int = STREAMS,
     seed: int = 1,
 ) -> Mapping[str, Estimate]:
     """Return a metric of each arm: its mean over schedules, with the standard error of that mean.
@@ -54,8 +59,10 @@ def outcome(
     arms : sequence of str
     metric : str
         Of ``invsim.run``; one that is undefined in a schedule leaves that schedule out.
-    number, seed : int
-        Schedules, and the seed of the first.
+    number, streams : int
+        Schedules, and streams of each.
+    seed : int
+        Of the first schedule and its streams; the next has the next.
 
     Raises
     ------
@@ -63,8 +70,9 @@ def outcome(
     """
     chosen = [get_arm(name) for name in arms]
     found: dict[str, list[float]] = {name: [] for name in arms}
-    for plan in schedules(setting, number=number, seed=seed):
-        for each in solve(plan, model=model, arms=chosen).arms:
+    for at, plan in enumerate(schedules(setting, number=number, seed=seed)):
+        result = run(plan, model=model, arms=chosen, replications=streams, seed=seed + at, engine="vector")
+        for each in result.arms:
             if metric not in each.metrics:
                 raise UnknownNameError("metric", metric, each.metrics)
             value = each.metrics[metric].value
@@ -119,6 +127,7 @@ def break_even(
     p_unaided: float = 0.0,
     metric: str = "token_saving",
     number: int = SCHEDULES,
+    streams: int = STREAMS,
     seed: int = 1,
 ) -> BreakEven:
     """Return the compliance p_apply, from 0 to 1, at which an arm pays as much as another.
@@ -135,7 +144,9 @@ def break_even(
 
     def difference(p_apply: float) -> float:
         model = planner(p_apply, p_fresh=p_fresh, p_unaided=p_unaided)
-        found = outcome(setting, model=model, arms=(arm, against), metric=metric, number=number, seed=seed)
+        found = outcome(
+            setting, model=model, arms=(arm, against), metric=metric, number=number, streams=streams, seed=seed
+        )
         return (found[arm].value or 0.0) - (found[against].value or 0.0)
 
     low, high = difference(0.0), difference(1.0)
