@@ -6,7 +6,7 @@ READY := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test verify lint format bench clean distclean
+.PHONY: help run paper test verify lint format bench clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ $(READY): pyproject.toml
 
 run: $(READY) ## the payments stream for all seven published models: table and figure
 	$(BIN)/invsim run payments --model published --engine simpy --replications 500 --table paper_tables/payments.csv --table paper_tables/payments.md --figure figures/payments
+
+paper: $(READY) ## the paper's tables and figures, and an audit of every number in it
+	$(BIN)/invsim paper
 
 test: $(READY) ## run the tests
 	$(BIN)/python -m pytest

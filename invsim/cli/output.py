@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,19 @@ def progress(label: str, total: int | None) -> Iterator[Any]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(label, total=total)
         yield lambda done: progress.advance(task, done)
+
+
+@contextmanager
+def telling() -> Iterator[Callable[[str], None] | None]:
+    """Yield a function that shows what is being done, on one line that is taken back; None without a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    with Console(stderr=True).status("") as status:
+        yield lambda text: status.update(escape(text))
 
 
 def to_json(data: object) -> bytes:

@@ -1,14 +1,14 @@
-"""What ``invsim paper`` makes: a registry of artifacts, each the files it writes and the functions that make them.
+"""What ``invsim paper`` makes: a registry of artifacts, each the files it writes and the function that makes them.
 
-An artifact is made in two steps, so that what a file shows can be told from how it is drawn: ``data`` works out plain
-values, ``render`` turns them into bytes. The manifest keeps a hash of each.
+That function returns, beside the bytes of its files, the plain values that they show, so that the manifest can tell a
+file that shows something else from one that is drawn otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from invsim.errors import InputError, UnknownNameError
 from invsim.paper.context import Context
@@ -16,8 +16,13 @@ from invsim.paper.context import Context
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+T = TypeVar("T")
+
 TABLES, FIGURES = "tables", "figures"
 """The two folders that artifacts are written to."""
+
+
+Files: TypeAlias = Mapping[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -32,25 +37,21 @@ class Artifact:
         ``TABLES`` or ``FIGURES``.
     files : tuple of str
         Names of its files.
-    data : callable
-        ``(context) -> plain values``: what JSON can hold, or dataclasses and Structs of it.
-    render : callable
-        ``(data) -> mapping of file name to bytes``, one for each of ``files``.
+    make : callable
+        ``(context) -> (data, files)``: plain values or records of them, and the bytes of each of ``files`` by name.
     """
 
     name: str
     folder: str
     files: tuple[str, ...]
-    data: Callable[[Context], Any]
-    render: Callable[[Any], Mapping[str, bytes]]
+    make: Callable[[Context], tuple[Any, Files]]
 
-    def make(self, context: Context) -> tuple[Any, Mapping[str, bytes]]:
-        """Return the data, and the bytes of every file made from it."""
-        data = self.data(context)
-        made = self.render(data)
-        if set(made) != set(self.files):
-            raise InputError(f"artifact {self.name!r} promises {sorted(self.files)}", value=sorted(made))
-        return data, made
+    def made(self, context: Context) -> tuple[Any, Files]:
+        """Return the data, and the bytes of every file made from it: those that were promised, all of them."""
+        data, files = self.make(context)
+        if set(files) != set(self.files):
+            raise InputError(f"artifact {self.name!r} promises {sorted(self.files)}", value=sorted(files))
+        return data, files
 
 
 _artifacts: dict[str, Artifact] = {}
@@ -68,12 +69,30 @@ def register(artifact: Artifact) -> Artifact:
     return artifact
 
 
-def register_figure(name: str, data: Callable[[Context], Any], draw: Callable[[Any], Figure]) -> Artifact:
-    """Make a figure known: ``data`` works out what it shows, ``draw`` draws it; written as SVG and PNG."""
+def register_table(
+    name: str,
+    data: Callable[[Context], T],
+    render: Callable[[T], Files],
+    suffixes: Sequence[str] = ("csv", "md", "tex"),
+) -> Artifact:
+    """Make a table known: ``data`` works out what it shows, ``render`` returns NAME.SUFFIX for each suffix."""
+
+    def make(context: Context) -> tuple[T, Files]:
+        found = data(context)
+        return found, render(found)
+
+    return register(Artifact(name, TABLES, tuple(f"{name}.{suffix}" for suffix in suffixes), make))
+
+
+def register_figure(name: str, draw: Callable[[], tuple[Figure, Sequence[Mapping[str, Any]]]]) -> Artifact:
+    """Make a figure known: ``draw`` returns it and the rows that it plots; it is written as SVG and PNG."""
     from invsim.report.figures import FORMATS
 
-    files = tuple(f"{name}.{suffix}" for suffix in FORMATS)
-    return register(Artifact(name, FIGURES, files, data, lambda found: drawn(draw(found), name)))
+    def make(_: Context) -> tuple[Sequence[Mapping[str, Any]], Files]:
+        figure, rows = draw()
+        return rows, drawn(figure, name)
+
+    return register(Artifact(name, FIGURES, tuple(f"{name}.{suffix}" for suffix in FORMATS), make))
 
 
 def drawn(figure: Figure, name: str) -> dict[str, bytes]:

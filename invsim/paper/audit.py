@@ -8,16 +8,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from invsim.errors import InputError, UnknownNameError
-from invsim.paper.claims import STATUSES, STRENGTH, Claim, claims
+from invsim.paper.claims import MEANINGS, STRENGTH, Claim, claims
 from invsim.paper.context import Context
 from invsim.stats.moments import UNDEFINED, Estimate
-
-LIMIT = 3.0
-"""Standard deviations of a publication that a number may be off and still be "within".
-
-About a hundred numbers vary, half of them independently. If every profile is right, one passes this with probability
-.0027, so about one audit in seven finds one that does; a limit at 5% over all hundred would be 3.5.
-"""
 
 
 @dataclass(frozen=True)
@@ -62,6 +55,13 @@ class Judgement:
     claim: Claim
     found: Found
     status: str
+
+    @property
+    def reason(self) -> str:
+        """Why it cannot be worked out, or why its check disagrees; empty where there is nothing to explain."""
+        if self.claim.reason or self.status != "input":
+            return self.claim.reason
+        return "follows from numbers that cannot be worked out themselves"
 
     @property
     def difference(self) -> float | None:
@@ -137,4 +137,4 @@ class Audit:
     def summary(self) -> dict[str, int]:
         """Return how many numbers there are, and how many of each status."""
         counts = Counter(each.status for each in self.judgements())
-        return {"total": sum(counts.values()), **{status: counts[status] for status in STATUSES}}
+        return {"total": sum(counts.values()), **{status: counts[status] for status in MEANINGS}}

@@ -6,14 +6,15 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TypeAlias
 
 from invsim.client.arms import get_arm
 from invsim.client.planners.models import PUBLISHED
 from invsim.errors import InputError
 from invsim.paper import arithmetic
-from invsim.paper.audit import LIMIT, Audit, Found, weakest
-from invsim.paper.claims import Claim, fits
+from invsim.paper.audit import Audit, Found, weakest
+from invsim.paper.claims import LIMIT, Claim, fits
 from invsim.paper.context import CERTAIN, RUNS, Measure, linear_metrics
 from invsim.paper.structures import structure
 from invsim.report.published import Published, published
@@ -101,10 +102,11 @@ def cell(audit: Audit, claim: Claim) -> Found:
     printed = print_of(claim.about)
     unit = claim.scale
     precise = printed.value * unit if printed.count is None or not printed.of else printed.count / printed.of * unit
-    if abs(precise - claim.value) > claim.half + TOLERANCE:
-        integer = "" if printed.count is None else f"{printed.count}/{printed.of} = "
-        return Found(False, "exact", precise, shown=f"the published data have {integer}{precise:.4g}")
-    return measured(audit, claim, claim.about, runs=runs_of(audit, claim.about, printed), precise=precise)
+    found = measured(audit, claim, claim.about, runs=runs_of(audit, claim.about, printed), precise=precise)
+    if abs(precise - claim.value) <= claim.half + TOLERANCE:
+        return found
+    integer = "" if printed.count is None else f"{printed.count}/{printed.of} = "
+    return replace(found, agrees=False, value=precise, shown=f"the published data have {integer}{precise:.4g}")
 
 
 def cell_count(audit: Audit, claim: Claim) -> Found:
@@ -136,13 +138,14 @@ def gain(audit: Audit, claim: Claim) -> Found:
     else:
         precise, slack = claim.scale * (high.value - low.value), 2 * claim.half
         shown = f"{claim.scale * high.value:.4g} - {claim.scale * low.value:.4g} = {precise:.4g}"
-    if abs(precise - claim.value) > claim.half + slack + TOLERANCE:
-        return Found(False, "fitted", precise, shown=shown)
     spread = math.sqrt(2) * token_error(audit) if metric == "token_saving" else 0.0
     measure = audit.context.gain(scenario, model, arm, over, metric)
     fitted = bool(fits(scenario, model, metric))
     exact = None if slack else precise
-    return compare(claim, measure, precise=exact, fitted=fitted, spread=spread, shown=shown)
+    found = compare(claim, measure, precise=exact, fitted=fitted, spread=spread, shown=shown)
+    if abs(precise - claim.value) <= claim.half + slack + TOLERANCE:
+        return found
+    return replace(found, agrees=False, value=precise)
 
 
 def simulated_gain(audit: Audit, claim: Claim) -> Found:

@@ -14,25 +14,26 @@ from importlib import resources
 
 from invsim.errors import InputError
 
+LIMIT = 3.0
+"""Standard deviations of a publication that a number may be off and still be "within".
+
+About a hundred numbers vary, half of them independently. If every profile is right, one passes this with probability
+.0027, so about one audit in seven finds one that does; a limit at 5% over all hundred would be 3.5.
+"""
+
 SCALES = {"%": 100.0, "points": 100.0}
 """What a quantity of 0..1 is multiplied by to be in a unit; 1 for all others."""
 
-STATUSES = ("exact", "within", "fitted", "structural", "input", "contradicts", "unexplained")
-"""exact
-    Leaves nothing to chance, and comes out equal.
-within
-    Comes out within ``checks.LIMIT`` standard deviations, and no parameter was fitted to it.
-fitted
-    The same, but a parameter was fitted to it: agreement is no evidence.
-structural
-    A definition that code enforces, evaluated on the object that enforces it.
-input
-    Cannot be worked out from what is published; the reason is given.
-contradicts
-    The check disagrees, and the reason is known: mostly another number of the paper.
-unexplained
-    The check disagrees, and nobody knows why.
-"""
+MEANINGS = {
+    "exact": "Nothing is left to chance, and it comes out equal.",
+    "within": f"Comes out within {LIMIT:g} standard deviations of a publication of its size; nothing was fitted to it.",
+    "fitted": "The same, but a parameter was fitted to it, so agreement is no evidence; the residual is shown.",
+    "structural": "A definition that code enforces, evaluated on the object that enforces it.",
+    "input": "Cannot be worked out from what is published.",
+    "contradicts": "The check disagrees, and the reason is known: mostly another number of the paper.",
+    "unexplained": "The check disagrees, and nobody knows why.",
+}
+"""What a printed number may come to."""
 
 STRENGTH = ("exact", "structural", "within", "fitted", "input")
 """Statuses from most to least evidence. A number derived from others has the least of theirs."""

@@ -203,7 +203,7 @@ class Context:
         )  # fmt: skip
 
     def gain(self, scenario: str, model: str, arm: str, over: str, metric: str, *, runs: int = RUNS) -> Measure:
-        """Return a metric's rise from one arm to another; the streams simulated are the same, the runs published not."""
+        """Return a metric's rise from one arm to another; they meet the same streams here, and did not in print."""
         low, high = (self.measure(scenario, model, name, metric, runs=runs) for name in (over, arm))
         exact = None if low.exact is None or high.exact is None else high.exact - low.exact
         sd = None if low.sd is None or high.sd is None else math.hypot(low.sd, high.sd)

@@ -43,7 +43,7 @@ def structure(context: Context, name: str) -> float | str:
 
 
 def _seeds(context: Context, _: str) -> float:
-    """Runs that a compliance pools: its denominator over the eligible episodes of one run."""
+    """Return the runs that a compliance pools: its denominator over the eligible episodes of one run."""
     eligible = int(context.plan("payments").eligible.sum())
     pooled = {
         each.of / eligible
@@ -77,7 +77,7 @@ def _changed(context: Context, number: str) -> frozenset[str]:
 
 
 def _required(context: Context, number: str) -> float:
-    """Entries that a full store must lose at an event: one for each changed row that some task has its fix from."""
+    """Return the entries a full store must lose at an event: one for each changed row that some task has a fix from."""
     keys = {task.slot.key for task in context.plan("payments").episodes if task.slot is not None}
     return len(keys & _changed(context, number))
 
@@ -87,7 +87,7 @@ def _added(level: Level, below: Level) -> Structure:
 
 
 def _consumed(context: Context, _: str) -> float:
-    """Bytes that a response gains at levels 2 and 3, served at the highest wire level that they include."""
+    """Return the bytes that a response gains at levels 2 and 3, served at the highest wire level that they include."""
     served = [max(level for level in Level if level <= number) for number in (2, 3)]
     base = len(failed(context, Level.L1).to_bytes())
     return sum(len(failed(context, level).to_bytes()) - base for level in served)
@@ -189,7 +189,7 @@ STRUCTURES: dict[str, Structure] = {
 
 
 def _skipped(context: Context) -> float:
-    """Governed episodes after the rotation that are not eligible."""
+    """Count the governed episodes after the rotation that are not eligible."""
     plan = context.plan("payments")
     governed = plan.class_index == plan.classes.index("governed")
     rotation = next(event.after_episode for event in plan.drift if event.rotation)
