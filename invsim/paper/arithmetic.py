@@ -19,6 +19,9 @@ from invsim.world.wire import Level, account
 
 TOLERANCE = 1e-9
 
+CORNERS = 6
+"""Operands up to which every combination of their roundings is tried."""
+
 SIGNS: dict[str, Callable[[float, float], bool]] = {
     "=": operator.eq, ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
 }  # fmt: skip
@@ -43,10 +46,11 @@ def derived(
     """Work a number out from others, over all that their rounding allows; it agrees where the ranges meet."""
     known = [operand(each) for each in operands]
     value = work(*(each for each, _ in known))
-    # One operand at a time reaches the corners of a function that is monotone in each; two to the power of few.
+    # A function that is monotone in each operand has its extremes at the corners of their ranges. Of many operands only
+    # the least and the most are taken, which move no further than one operand may.
     corners = (
         [work(*corner) for corner in itertools.product(*({v - off, v + off} for v, off in known))]
-        if len(known) <= 6
+        if len(known) <= CORNERS
         else [value - max(off for _, off in known), value + max(off for _, off in known)]
     )
     low, high = min(corners), max(corners)

@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 from invsim.client.arms import Arm, get_arm
 from invsim.client.planners.models import load_model
 from invsim.client.planners.probabilistic import ProbabilisticModel
-from invsim.experiment import RunResult, run
+from invsim.experiment import ArmResult, RunResult, layout, run
 from invsim.sim.exact import Exact, distribution
 from invsim.sim.facts import Facts, tabulate
 from invsim.sim.plan import Plan, compile_plan
 from invsim.sim.scenario import load_scenario
 from invsim.sim.vector import VectorEngine
 from invsim.stats.costs import TokenCosts
-from invsim.stats.metrics import Total
-from invsim.stats.moments import Estimate, Moments, Weights
+from invsim.stats.metrics import Total, first_try_by_class, metrics
+from invsim.stats.moments import Estimate, Expectations, Moments, Weights, exactly
 
 T = TypeVar("T")
 
@@ -112,23 +112,32 @@ class Context:
 
     def simulated(self, scenario: str, model: str) -> RunResult:
         """Return every metric of every arm from simulated streams."""
-        return self.once(("simulated", scenario, model), lambda: self._run(scenario, model, "vector", self.streams))
 
-    def exact(self, scenario: str, model: str) -> RunResult:
-        """Return every metric of every arm as it is, without sampling."""
-        return self.once(("exact", scenario, model), lambda: self._run(scenario, model, "exact", None))
+        def work() -> RunResult:
+            if self.tell is not None:
+                self.tell(f"{scenario}, {model}: {self.streams:,} streams an arm")
+            return run(
+                self.plan(scenario),
+                model=self.model(model),
+                arms=self.arms(scenario, model),
+                engine="vector",
+                replications=self.streams,
+                seed=self.seed,
+            )
 
-    def _run(self, scenario: str, model: str, engine: str, streams: int | None) -> RunResult:
-        if self.tell is not None:
-            self.tell(f"{scenario}, {model}: {engine}")
-        return run(
-            self.plan(scenario),
-            model=self.model(model),
-            arms=self.arms(scenario, model),
-            engine=engine,
-            replications=streams,
-            seed=self.seed,
-        )
+        return self.once(("simulated", scenario, model), work)
+
+    def exact(self, scenario: str, model: str, arm: str) -> ArmResult:
+        """Return every metric of an arm as it is, without sampling."""
+
+        def work() -> ArmResult:
+            law, chosen, planner = self.law(scenario, model, arm), get_arm(arm), self.model(model)
+            shape = layout(self.plan(scenario), planner, chosen, TokenCosts(conflict=planner.conflict_cost))
+            means = Expectations(law.names, law.mean)
+            found = metrics(shape, means, exactly(law.pmfs["evictions"].mean_reciprocal))
+            return ArmResult(arm, found, first_try_by_class(shape, means))
+
+        return self.once(("exact", scenario, model, arm), work)
 
     def law(self, scenario: str, model: str, arm: str) -> Exact:
         """Return the joint law of an arm's counts: means and covariances, and the distribution of its evictions."""
@@ -162,8 +171,8 @@ class Context:
 
     def measure(self, scenario: str, model: str, arm: str, metric: str, *, runs: int = RUNS) -> Measure:
         """Return a metric of an arm, or the first-try rate of a class, with how far ``runs`` runs may be off."""
-        simulated = _metric(self.simulated(scenario, model), arm, metric)
-        exact = _metric(self.exact(scenario, model), arm, metric).value
+        simulated = _metric(self.simulated(scenario, model)[arm], metric)
+        exact = _metric(self.exact(scenario, model, arm), metric).value
         spread = self._variance(scenario, model, arm, metric)
         if spread is None and simulated.se is not None:
             spread = simulated.se**2 * simulated.n
@@ -253,8 +262,7 @@ def _counted(plan: Plan) -> dict[str, Total]:
     }
 
 
-def _metric(result: RunResult, arm: str, metric: str) -> Estimate:
-    found = result[arm]
+def _metric(found: ArmResult, metric: str) -> Estimate:
     return found.metrics[metric] if metric in found.metrics else found.first_try_by_class[metric]
 
 

@@ -9,7 +9,7 @@ from invsim.client.arms import ignore
 from invsim.client.planners.models import PUBLISHED
 from invsim.errors import UnknownNameError
 from invsim.paper.context import Context
-from invsim.paper.definitions import STACKS, coverage, failed, fields, levels
+from invsim.paper.definitions import STACKS, coverage, failed, fields, levels, reads
 from invsim.report.published import RULE_STREAM_MODELS, published
 from invsim.sim.scenario import MAX_ATTEMPTS
 from invsim.world.domain import SHIPPED, load_domain
@@ -101,6 +101,12 @@ def _arms(context: Context) -> set[str]:
     return {arm.name for scenario in SHARED for arm in context.plan(scenario).arms}
 
 
+def _varied(context: Context) -> set[str]:
+    """Return the levels that some arm reads and some other arm with a memory does not."""
+    read = [set(reads(arm)) - {"Diff"} for name in SHARED for arm in context.plan(name).arms if arm.stores]
+    return {level for one in read for level in one if any(level not in other for other in read)}
+
+
 def _version(_: Context, __: str) -> str:
     versions = {table.version for table in load_domain("acme").tables}
     return versions.pop() if len(versions) == 1 else "several"
@@ -144,6 +150,7 @@ STRUCTURES: dict[str, Structure] = {
     "shapes": lambda *_: len(Shape),
     "factors": lambda context, _: len({row.factor for row in levels(context)} - {"both"}),
     "channels": lambda context, _: len({row.where for row in levels(context)}),
+    "levels that arms differ in": lambda context, _: len(_varied(context)),
     "levels above 0": lambda context, _: len(levels(context)) - 1,
     "levels": lambda context, _: len(levels(context)),
     "highest level": lambda *_: max(Level),

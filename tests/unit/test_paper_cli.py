@@ -51,9 +51,9 @@ def test_a_second_run_changes_no_byte_and_touches_no_file(folder: Path, capsys: 
         paths = (folder / "paper_tables").iterdir()
         return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
 
-    printed(capsys, "--only", "table3", "--replications", "60")
+    printed(capsys, "--only", "table7", "--replications", "60")
     before = state()
-    out = printed(capsys, "--only", "table3", "--replications", "60")
+    out = printed(capsys, "--only", "table7", "--replications", "60")
     assert out.count("up to date") == 3
     assert state() == before
 
@@ -76,9 +76,9 @@ def test_one_artifact_joins_the_others_in_the_manifest(folder: Path, capsys: Cap
 
 
 def test_a_check_goes_by_the_seed_and_streams_of_the_manifest(capsys: Capsys) -> None:
-    printed(capsys, "--only", "table3", "--seed", "5", "--replications", "60")
-    assert printed(capsys, "--only", "table3", "--check") == "3 files are up to date\n"
-    out = printed(capsys, "--only", "table3", "--check", "--seed", "6", code=1)
+    printed(capsys, "--only", "table7", "--seed", "5", "--replications", "60")
+    assert printed(capsys, "--only", "table7", "--check") == "3 files are up to date\n"
+    out = printed(capsys, "--only", "table7", "--check", "--seed", "6", code=1)
     assert out.count("shows other data than would be made now") == 3
 
 

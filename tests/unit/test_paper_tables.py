@@ -43,7 +43,7 @@ def files(context: Context) -> dict[str, str]:
 
 def test_a_cell_is_worked_out_once(context: Context) -> None:
     assert context.simulated("payments", "gpt-5-mini") is context.simulated("payments", "gpt-5-mini")
-    assert context.exact("rules", "compliant") is context.exact("rules", "compliant")
+    assert context.exact("rules", "compliant", "A2D") is context.exact("rules", "compliant", "A2D")
 
 
 def test_the_two_engines_agree_and_the_spread_is_that_of_a_publication(context: Context) -> None:
