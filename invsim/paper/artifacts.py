@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from invsim.errors import InputError, UnknownNameError
 from invsim.paper.context import Context
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 T = TypeVar("T")
 
@@ -23,6 +20,9 @@ TABLES, FIGURES = "tables", "figures"
 
 
 Files: TypeAlias = Mapping[str, bytes]
+
+Drawn: TypeAlias = tuple[Any, Sequence[Mapping[str, Any]]]
+"""A Matplotlib figure, which only ``invsim.report`` knows, and the rows that it plots."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def register_table(
     return register(Artifact(name, TABLES, tuple(f"{name}.{suffix}" for suffix in suffixes), make))
 
 
-def register_figure(name: str, draw: Callable[[], tuple[Figure, Sequence[Mapping[str, Any]]]]) -> Artifact:
+def register_figure(name: str, draw: Callable[[], Drawn]) -> Artifact:
     """Make a figure known: ``draw`` returns it and the rows that it plots; it is written as SVG and PNG."""
     from invsim.report.figures import FORMATS
 
@@ -95,7 +95,7 @@ def register_figure(name: str, draw: Callable[[], tuple[Figure, Sequence[Mapping
     return register(Artifact(name, FIGURES, tuple(f"{name}.{suffix}" for suffix in FORMATS), make))
 
 
-def drawn(figure: Figure, name: str) -> dict[str, bytes]:
+def drawn(figure: Any, name: str) -> dict[str, bytes]:
     """Return a figure's files, the same bytes each time."""
     import tempfile
     from pathlib import Path

@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from invsim import __version__
 from invsim.errors import InputError
 from invsim.paper.artifacts import FIGURES, Artifact
 from invsim.paper.context import SEED, STREAMS, Context
@@ -70,8 +69,8 @@ class Written:
 @cache
 def versions() -> dict[str, str]:
     """Return the versions that the bytes of a file depend on."""
-    libraries = {name: version(name) for name in ("numpy", "polars", "matplotlib")}
-    return {"invsim": __version__, "python": platform.python_version(), **libraries}
+    libraries = {name: version(name) for name in ("invsim", "numpy", "polars", "matplotlib")}
+    return {"python": platform.python_version(), **libraries}
 
 
 def make(artifacts: Sequence[Artifact], context: Context) -> Iterator[Made]:
