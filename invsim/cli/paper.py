@@ -121,7 +121,8 @@ def _report_audit(made: Audited, *, as_json: bool) -> None:
     from invsim.paper.claims import MEANINGS
 
     if as_json:
-        print_json({**made.summary, "rows": made.records})
+        total, exact = made.drifted
+        print_json({**made.summary, "drifted_integers": {"total": total, "exact": exact}, "rows": made.records})
     else:
         print_rows([{"status": name, "numbers": made.summary[name], "": text} for name, text in MEANINGS.items()])
         click.echo(f"{made.summary['total']} numbers, of which {made.summary['contradicts']} the paper contradicts:")

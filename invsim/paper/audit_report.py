@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from invsim.paper.audit import Judgement
+from invsim.paper.checks import drifted_integers
 from invsim.paper.claims import MEANINGS
 from invsim.paper.context import Context
 from invsim.paper.render import Record, markdown_table, plain, to_csv
@@ -25,16 +26,27 @@ small number words used as pronouns."""
 
 @dataclass(frozen=True)
 class Audited:
-    """The audit as plain data: how many of each status, and a record for every number."""
+    """The audit as plain data.
+
+    Parameters
+    ----------
+    summary : mapping of str to int
+        How many numbers there are, and how many of each status.
+    drifted : tuple of (int, int)
+        Integers behind the cells of the drifted stream, and how many of them are exact.
+    records : tuple of mapping
+        One for every number.
+    """
 
     summary: Mapping[str, int]
+    drifted: tuple[int, int]
     records: tuple[Record, ...]
 
 
 def audited(context: Context) -> Audited:
     """Return the audit of a computation."""
     audit = audit_of(context)
-    return Audited(audit.summary(), tuple(map(row, audit.judgements())))
+    return Audited(audit.summary(), drifted_integers(audit), tuple(map(row, audit.judgements())))
 
 
 def row(each: Judgement) -> Record:
@@ -70,6 +82,8 @@ def to_markdown(audit: Audited) -> str:
     lines = ["# Every number that the paper prints", "", RULES, ""]
     counts = [[status, str(audit.summary[status]), MEANINGS[status]] for status in MEANINGS]
     lines += markdown_table(["status", "numbers", "meaning"], [*counts, ["total", str(audit.summary["total"]), ""]])
+    total, exact = audit.drifted
+    lines += ["", f"Of the {total} integers behind what is printed of the drifted stream, {exact} are exact."]
     for status in ("unexplained", "contradicts", "input"):
         mine = [each for each in audit.records if each["status"] == status]
         if mine:

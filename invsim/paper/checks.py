@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -207,16 +207,35 @@ def evicted_at(audit: Audit, claim: Claim) -> Found:
 
 
 def token_error(audit: Audit) -> float:
-    """Return the root mean square of what the token model leaves of the printed savings, 0..1."""
+    """Return the standard deviation of the token model's own error, 0..1: what luck leaves unexplained in Table 6.
+
+    Each printed saving is off by luck, whose variance s_i^2 is known, and by the model, whose variance v is not. Its
+    maximum likelihood solves sum(r_i^2 / (s_i^2 + v)^2) = sum(1 / (s_i^2 + v)).
+    """
 
     def work() -> float:
-        off = []
+        off, luck = [], []
         for (scenario, model, arm, metric), printed in published().items():
             if (scenario, metric) == ("payments", "token_saving") and arm != "A0":
-                off.append(printed.value - (audit.context.measure(scenario, model, arm, metric).value or 0.0))
-        return math.sqrt(math.fsum(each**2 for each in off) / len(off))
+                measure = audit.context.measure(scenario, model, arm, metric)
+                off.append(printed.value - (measure.value or 0.0))
+                luck.append((measure.sd or 0.0) ** 2)
+        return math.sqrt(_own_variance(off, luck))
 
     return audit.context.once(("token error",), work)
+
+
+def _own_variance(off: Sequence[float], luck: Sequence[float]) -> float:
+    def slope(variance: float) -> float:
+        return math.fsum(r**2 / (s + variance) ** 2 - 1 / (s + variance) for r, s in zip(off, luck, strict=True))
+
+    low, high = 1e-12, max(each**2 for each in off)
+    if slope(low) <= 0:
+        return 0.0
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
+    return high
 
 
 def tokens(audit: Audit, claim: Claim) -> Found:
@@ -294,6 +313,22 @@ def seed_sd(audit: Audit, claim: Claim) -> Found:
     shown = f"a population sd of {', '.join(map(str, ways))} ninths" if ways else "no three runs of nine give it"
     found = compare(claim, measure, shown=shown)
     return found if ways else Found(False, found.status, found.value, shown=shown)
+
+
+def drifted_integers(audit: Audit) -> tuple[int, int]:
+    """Count the integers printed for the drifted stream, and how many of them are certain and come out equal.
+
+    Those of Table 4's ten governed episodes restate the eligible nine, and a class without a constraint cannot fail:
+    both are left out.
+    """
+    total = exact = 0
+    for (scenario, model, arm, metric), printed in published().items():
+        if scenario == "payments" and printed.count is not None and metric not in {"governed_ten", "none"}:
+            measure = audit.context.measure(scenario, model, arm, metric)
+            off = (measure.value or 0.0) * (printed.of or 1) - printed.count
+            total += 1
+            exact += measure.certain and abs(off) < 0.5
+    return total, exact
 
 
 def defined(audit: Audit, claim: Claim) -> Found:

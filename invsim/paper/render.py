@@ -100,13 +100,13 @@ def latex(text: str) -> str:
 
 
 def to_latex(sheet: Sheet) -> str:
-    """Return a table as a LaTeX float; it needs the packages booktabs and amssymb."""
+    """Return a table as a LaTeX float, no wider than its line; it needs the packages booktabs, amssymb and graphicx."""
     lines = [
-        "% needs booktabs and amssymb",
+        "% needs booktabs, amssymb and graphicx",
         r"\begin{table}",
         rf"\caption{{{latex(sheet.title)}}}",
         rf"\label{{tab:{sheet.name}}}",
-        r"\small",
+        r"\resizebox{\linewidth}{!}{%",
         rf"\begin{{tabular}}{{l{('l' if sheet.words else 'r') * (len(sheet.columns) - 1)}}}",
         r"\toprule",
     ]
@@ -117,7 +117,7 @@ def to_latex(sheet: Sheet) -> str:
         lines.append(_latex_row(row))
         if at in sheet.blocks:
             lines.append(r"\midrule")
-    lines += [r"\bottomrule", r"\end{tabular}", "", *(rf"{latex(note)}\\" for note in sheet.notes), r"\end{table}"]
+    lines += [r"\bottomrule", r"\end{tabular}}", "", *(rf"{latex(note)}\\" for note in sheet.notes), r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 

@@ -205,7 +205,7 @@ TABLE_5 = Layout(
     notes=(
         "Simulated with a model that applies every fix. The print has the same counts for three models; two of them, "
         "claude-sonnet-4-6 and claude-sonnet-5, do not apply every add-a-field fix on the drifted stream.",
-        "Tokens: the token model's own error is 1.4 times the root mean square of what it leaves of Table 6.",
+        "Tokens are compared within the token model's own error, which is what luck leaves unexplained of Table 6.",
     ),
 )
 
