@@ -1,0 +1,1 @@
+"""The paper: its tables, figures and text, made again from the simulator."""
