@@ -39,10 +39,12 @@ class Panel:
     limits: tuple[float, float] = (0.0, 108.0)
 
 
-ELIGIBLE = Panel("first_try_eligible", "(a) compliance: nine eligible episodes a run (undefined at A0, which keeps nothing)")
+ELIGIBLE = Panel(
+    "first_try_eligible", "(a) compliance: nine eligible episodes a run (undefined at A0, which keeps nothing)"
+)
 TEN = Panel("governed_ten", "(b) the same nine and the first, cold one: ten episodes a run")
 UNTOUCHED = Panel("funding_post", "")
-SAVING = Panel("token_saving", "", "token saving against A0 (%)", (-4.0, 38.0))
+SAVING = Panel("token_saving", "", "token saving (%)", (-4.0, 38.0))
 
 
 @styled
@@ -61,15 +63,13 @@ def ladder_figure(predictions: Sequence[Prediction]) -> Figure:
 @styled
 def untouched_figure(predictions: Sequence[Prediction]) -> Figure:
     """Draw first try on the class that no event targets, after its table was republished unchanged."""
-    fall = [each for each in gains(predictions, UNTOUCHED.metric, over="A1", arm="A2").values() if each < -MARGIN]
-    kept = [
-        model
-        for model, lost in gains(predictions, UNTOUCHED.metric, over="A1", arm="A2").items()
-        if lost < -MARGIN and abs(gains(predictions, UNTOUCHED.metric, over="A1", arm="A2D")[model]) < MARGIN
-    ]
+    by_table, by_row = (gains(predictions, UNTOUCHED.metric, over="A1", arm=arm) for arm in ("A2", "A2D"))
+    fall = [model for model, gain in by_table.items() if gain < -MARGIN]
+    kept = [model for model in fall if by_row[model] > -MARGIN]
+    kept_on = "all" if kept == fall else str(len(kept))
     title = (
         f"Evicting the whole table (A2) costs a class whose rows never changed on {len(fall)} of "
-        f"{len(names(predictions, 'model'))} models; evicting rows (A2D) keeps it on {len(kept)} of those"
+        f"{len(names(predictions, 'model'))} models; evicting rows (A2D) keeps it on {kept_on} of those"
     )
     return _bars(predictions, [UNTOUCHED], title)
 
@@ -79,11 +79,12 @@ def saving_figure(predictions: Sequence[Prediction]) -> Figure:
     """Draw what each arm saves in tokens."""
     best = [_best(select(predictions, model=model)) for model in names(predictions, "model")]
     leader = max(sorted(set(best)), key=best.count)
-    title = (
-        f"{leader} is expected to save most on {best.count(leader)} of {len(best)} models: it keeps what still holds "
-        "(unlike A2) and drops what does not (unlike A1); models that decline their memory save little in any arm"
+    why = (
+        ": it keeps what still holds (unlike A2) and drops what does not (unlike A1); models that decline their memory "
+        "save little in any arm"
     )
-    return _bars(predictions, [SAVING], title)
+    title = f"{leader} is expected to save most against A0 on {best.count(leader)} of {len(best)} models"
+    return _bars(predictions, [SAVING], title + (why if leader == "A2D" else ""))
 
 
 def _best(mine: Sequence[Prediction]) -> str:
@@ -93,7 +94,7 @@ def _best(mine: Sequence[Prediction]) -> str:
 
 def _bars(predictions: Sequence[Prediction], panels: Sequence[Panel], title: str) -> Figure:
     figure = page(PAGE, 1.1 + 1.45 * len(panels))
-    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    axes = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
     arms = [name for name in ARMS if name in names(predictions, "arm")]
     models = names(predictions, "model")
     for axis, panel in zip(axes, panels, strict=True):
@@ -115,9 +116,7 @@ def _bars(predictions: Sequence[Prediction], panels: Sequence[Panel], title: str
     return figure
 
 
-def _arm(
-    axis: Axes, mine: Sequence[Prediction], arm: str, models: Sequence[str], offset: float, width: float
-) -> None:
+def _arm(axis: Axes, mine: Sequence[Prediction], arm: str, models: Sequence[str], offset: float, width: float) -> None:
     look = ARMS[arm]
     at = [models.index(each.model) + offset for each in mine]
     axis.bar(

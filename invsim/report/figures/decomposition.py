@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LOSSES = {
-    "product": ("product S_max·V·C", Look("#0A3F73")),
-    "unapplied": ("valid, first try failed: S_max·V·(1−C)", Look("#8DB7DC", hatch="////")),
-    "invalid": ("no valid fix: S_max·(1−V)", Look("#E3E3E3", hatch="....")),
+    "product": ("$S_{max}VC$, the product", Look("#0A3F73")),
+    "unapplied": ("$S_{max}V(1-C)$, not applied", Look("#8DB7DC", hatch="////")),
+    "invalid": ("$S_{max}(1-V)$, no valid fix", Look("#E3E3E3", hatch="....")),
 }
 """How S_max divides: what the product keeps, and what is lost to compliance and to validity."""
 
 CORRECTIONS = {
     "conflicts": ("fresh picked in a conflict", Look("#E69F00", hatch="")),
-    "stale": ("stale fix applied", Look("#7A2608", hatch="xxxx")),
+    "stale": ("stale fix applied", Look("#4A1500", hatch="xxxx")),
     "refusals": ("valid fix declined", Look("#C2477F", hatch="\\\\\\\\")),
-    "recovery": ("recovery, fix injected", Look("#3E8E7E", hatch="----")),
+    "recovery": ("recovery, fix injected", Look("#3F7FBF", hatch="----")),
     "uninjected": ("chance, no fix", Look("#F3E79B", hatch="oo")),
 }
 """What the product leaves out, in the order it is added."""
@@ -72,7 +72,7 @@ def decomposition_rows(found: Sequence[Decomposition]) -> list[Row]:
 
 @styled
 def decomposition_figure(found: Sequence[Decomposition]) -> Figure:
-    """Draw a panel a model and a row an arm: S_max above, the corrections of its product below, and what is realised."""
+    """Draw a panel a model and a row an arm: S_max above, below it from the product to what is realised."""
     models = list(dict.fromkeys(each.model for each in found))
     columns = 4
     rows = -(-(len(models) + 1) // columns)
@@ -83,13 +83,12 @@ def decomposition_figure(found: Sequence[Decomposition]) -> Figure:
         axis.set_title(model)
     for axis in axes[len(models) :]:
         axis.set_axis_off()
-    _legend(axes[len(models)])
-    wrong = [each for each in found if misleads(each.saving)]
-    few = [f"{each.model} {each.arm}" for each in wrong]
+    _legend(axes[len(models)], found)
+    wrong = sum(misleads(each.saving) for each in found)
     headline(
         figure,
-        "Invalidation moves retries from the lost to the kept; how many is the model's. The product alone misleads in "
-        f"{len(few)} of {len(found)} cells",
+        "Invalidation raises validity V; the model's compliance C decides how much of it is saved. The product alone "
+        f"misleads in {wrong} of {len(found)} cells",
     )
     return figure
 
@@ -105,23 +104,31 @@ def _panel(axis: Axes, mine: Sequence[Decomposition]) -> None:
             )  # fmt: skip
             left += width
         _corrections(axis, each, at + 0.22)
-        axis.plot([each.saving.realised] * 2, [at + 0.09, at + 0.35], color=INK, linewidth=1.6, solid_capstyle="butt")
+        axis.plot([each.saving.realised] * 2, [at + 0.09, at + 0.35], color=INK, linewidth=1.6, marker="")
         if each.published is not None:
             axis.plot(
                 each.published, at + 0.22, marker="D", markersize=3.8, markerfacecolor="white", markeredgecolor=INK,
                 markeredgewidth=0.8, linestyle="", zorder=4,
             )  # fmt: skip
-        rates = [f"{name} {value:.2f}" for name, value in (("V", each.saving.validity), ("C", each.saving.compliance)) if value is not None]
         axis.annotate(
-            "  ".join(rates), (1.0, at - 0.12), xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=6,
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6},
+            _rates(each.saving), (1.0, at - 0.12), xycoords=("axes fraction", "data"), ha="right", va="center",
+            fontsize=5.8,
         )  # fmt: skip
     axis.axvline(0.0, color=INK, linewidth=0.6)
+    axis.spines["left"].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    axis.set_ylabel("arm")
     axis.set_yticks(range(len(mine)), [each.arm for each in mine])
     axis.set_ylim(len(mine) - 0.45, -0.5)
-    axis.set_xlim(min(0.0, *(each.saving.realised for each in mine)) - 1.0, 1.62 * max(each.saving.s_max for each in mine))
+    most = max(each.saving.s_max for each in mine)
+    axis.set_xlim(min(0.0, *(each.saving.realised for each in mine)) - 0.04 * most, 1.85 * most)
     axis.set_xlabel("retries saved per stream")
     axis.grid(axis="y", visible=False)
+
+
+def _rates(saving: Saving) -> str:
+    rates = {"V": saving.validity, "C": saving.compliance}
+    return "  ".join(f"{name} {value:.2f}" for name, value in rates.items() if value is not None)
 
 
 def _corrections(axis: Axes, each: Decomposition, at: float) -> None:
@@ -138,13 +145,14 @@ def _corrections(axis: Axes, each: Decomposition, at: float) -> None:
         level += value
 
 
-def _legend(axis: Axes) -> None:
+def _legend(axis: Axes, found: Sequence[Decomposition]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    used = {name for each in found for name, value in each.saving.corrections.items() if abs(value) >= SHOWN}
     patches = [
         Patch(facecolor=look.colour, hatch=look.hatch, edgecolor="white", linewidth=0, label=label)
-        for label, look in (*LOSSES.values(), *CORRECTIONS.values())
+        for label, look in (*LOSSES.values(), *(CORRECTIONS[name] for name in TERMS if name in used))
     ]
     realised = Line2D([], [], color=INK, marker="|", markersize=7, markeredgewidth=1.6, linestyle="", label="realised")
     printed = Line2D(

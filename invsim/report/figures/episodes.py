@@ -20,7 +20,7 @@ STATES = {
     "conflict": ("stale beside fresh", "#E9B872", "◐"),
     "stale": ("stale fix alone", "#B0471B", "×"),
     "cold": ("nothing held: first of its key", "#C9C9C9", "–"),
-    "lost": ("nothing held: evicted, or never learned", "#6B6B6B", "!"),
+    "lost": ("nothing held: evicted, or never learned", "#767676", "!"),
 }
 """What an episode met: label, colour, and the sign that tells it apart without colour."""
 
@@ -132,8 +132,8 @@ def episode_rows(maps: Sequence[EpisodeMap], timeline: Timeline) -> list[Row]:
 @styled
 def episode_figure(maps: Sequence[EpisodeMap], timeline: Timeline) -> Figure:
     """Draw probabilities of a first try above, and one stream's states below, an arm a row and an episode a column."""
-    figure = page(PAGE, 4.1)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, 1.55))
+    figure = page(PAGE, 4.3)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, 1.75))
     _probabilities(figure, upper, maps)
     _states(lower, maps)
     for axis in (upper, lower):
@@ -149,14 +149,18 @@ def episode_figure(maps: Sequence[EpisodeMap], timeline: Timeline) -> Figure:
             label, (after + 0.5, -0.62), ha="center", va="bottom", fontsize=6.2, annotation_clip=False, color=INK
         )  # fmt: skip
     initials = [name[0].upper() if name != "none" else "·" for name in timeline.classes]
-    lower.set_xticks(range(len(initials)), [f"{sign}\n{at}" if at % 3 == 0 else f"{sign}\n" for at, sign in enumerate(initials)])
+    lower.set_xticks(
+        range(len(initials)), [f"{sign}\n{at}" if at % 3 == 0 else f"{sign}\n" for at, sign in enumerate(initials)]
+    )
     names = dict.fromkeys(name for name in timeline.classes if name != "none")
     lower.set_xlabel(f"episode, under the initial of its class ({', '.join(names)}; · no constraint)")
     upper.set_title(f"(a) probability of a first try, {timeline.model}, exact", pad=14)
-    lower.set_title(f"(b) stream {timeline.stream}: what each episode held. Digits: retries; E: entries evicted; R: restamped")
+    lower.set_title(
+        f"(b) stream {timeline.stream}: what each episode held. Digits: retries; E: entries evicted; R: restamped"
+    )
     used = [name for name in STATES if any(state.state == name for each in maps for state in each.states)]
     _legend(figure, used)
-    headline(figure, "A1 keeps injecting what drifted, A2 forgets what did not, A2D pays one failed try per rotation")
+    headline(figure, "A1 keeps injecting what drifted, A2 forgets what did not, A2D pays one try a rotation")
     return figure
 
 
@@ -170,7 +174,7 @@ def _probabilities(figure: Figure, axis: Axes, maps: Sequence[EpisodeMap]) -> No
     axis.invert_yaxis()
     bar = figure.colorbar(grid, ax=axis, pad=0.01, aspect=9, ticks=[0, 0.5, 1])
     bar.set_label("probability")
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
 
 
 def _states(axis: Axes, maps: Sequence[EpisodeMap]) -> None:
@@ -179,15 +183,15 @@ def _states(axis: Axes, maps: Sequence[EpisodeMap]) -> None:
             _, colour, sign = STATES[state.state]
             axis.bar(at, 0.92, width=0.92, bottom=row - 0.46, color=colour, linewidth=0)
             ink = "white" if state.state in LIGHT_SIGNS else INK
-            if sign:
-                axis.text(at, row - 0.24, sign, ha="center", va="center", fontsize=5.5, color=ink)
-            if state.retries:
-                axis.text(at - 0.22, row + 0.2, str(state.retries), ha="center", va="center", fontsize=5.5, color=ink)
-            acts = (f"E{state.evicted}" if state.evicted else "") + (f"R{state.restamped}" if state.restamped else "")
-            if acts:
-                axis.text(at + 0.02 if not state.retries else at + 0.2, row + 0.2, acts, ha="center", va="center", fontsize=5.0, fontweight="bold", color=ink)
+            acts = f"E{state.evicted}" if state.evicted else f"R{state.restamped}" if state.restamped else ""
+            for text, y, weight in ((sign, -0.28, "normal"), (_retries(state), 0.03, "normal"), (acts, 0.3, "bold")):
+                axis.text(at, row + y, text, ha="center", va="center", fontsize=5.5, fontweight=weight, color=ink)
     axis.set_xlim(-0.5, len(maps[0].states) - 0.5)
     axis.set_ylim(len(maps) - 0.5, -0.5)
+
+
+def _retries(state: EpisodeState) -> str:
+    return f"{state.retries or ''}{'' if state.completed else '†'}"
 
 
 def _drift(axis: Axes, timeline: Timeline) -> None:
@@ -199,7 +203,12 @@ def _legend(figure: Figure, used: Sequence[str]) -> None:
     from matplotlib.patches import Patch
 
     handles = [
-        Patch(facecolor=STATES[name][1], edgecolor="#999999", linewidth=0.3, label=f"{STATES[name][2]}  {STATES[name][0]}".strip())
+        Patch(
+            facecolor=STATES[name][1],
+            edgecolor="#999999",
+            linewidth=0.3,
+            label=f"{STATES[name][2]}  {STATES[name][0]}".strip(),
+        )
         for name in used
     ]
     figure.legend(handles=handles, loc="outside lower left", ncols=4, handlelength=1.2, columnspacing=1.4, fontsize=6.5)

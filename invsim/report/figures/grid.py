@@ -13,6 +13,7 @@ from invsim.report.tables import LABELS, RunLike
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+
 def panels(results: Sequence[RunLike]) -> list[str]:
     """Return the metrics the figure shows: eligible first try, the windows after drift, and retries."""
     have = list(results[0].arms[0].metrics)
@@ -74,4 +75,3 @@ def grid_figure(results: Sequence[RunLike], *, title: str) -> Figure:
     figure.legend([handles[label] for label in order], order, loc="outside lower center", ncols=len(order))
     figure.suptitle(title, x=0.01, ha="left")
     return figure
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from invsim.report.figures.predictions import Prediction, names, select, whiskers
 from invsim.report.figures.style import (
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RATE = "first-try rate (%)"
-SOLID, DASHED = "-", (0, (4, 2))
+Line: TypeAlias = "str | tuple[int, tuple[int, int]]"
+SOLID: Line = "-"
+DASHED: Line = (0, (4, 2))
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def rotation_figure(study: Sequence[Rotations]) -> Figure:
     still, fallen = _range(study, "A2D"), _range(study, "A1")
     moves = "does not move" if still < 0.05 else f"moves by {still:.1f} points at most"
     headline(
-        figure, f"Expected compliance at A2D {moves} with the rate of drift; at A1 it falls by up to {fallen:.0f} points"
+        figure,
+        f"Expected compliance at A2D {moves} with the rate of drift; at A1 it falls by up to {fallen:.0f} points",
     )
     legend_below(figure, axes)
     return figure
@@ -105,10 +108,15 @@ def denominator_figure(study: Sequence[Rotations], models: Sequence[str]) -> Fig
     figure = page(PAGE, 2.75)
     axes = figure.subplots(1, 3)
     panels: tuple[tuple[str, str, str, Callable[[Rotations], str]], ...] = (
-        ("first_try_eligible", "(a) compliance, as published", RATE, lambda each: f"{each.rotations}\n{each.eligible} of {each.repeats}"),
-        ("governed_repeats", "(b) over every repeat", RATE, lambda each: f"{each.rotations}\n{each.repeats} of {each.repeats}"),
-        ("retries", "(c) what the drift costs", "retries per stream", lambda each: str(each.rotations)),
-    )  # fmt: skip
+        (
+            "first_try_eligible",
+            "(a) compliance, as published",
+            RATE,
+            lambda each: f"\n{each.eligible} of {each.repeats}",
+        ),
+        ("governed_repeats", "(b) over every repeat", RATE, lambda each: f"\n{each.repeats} of {each.repeats}"),
+        ("retries", "(c) what the drift costs", "retries per stream", lambda each: ""),
+    )
     for axis, (metric, title, unit, tick) in zip(axes, panels, strict=True):
         for at, model in enumerate(models):
             for arm, line, side in (("A1", DASHED, -1), ("A2D", SOLID, 1)):
@@ -117,7 +125,7 @@ def denominator_figure(study: Sequence[Rotations], models: Sequence[str]) -> Fig
                     line=line, shift=0.05 * (side + 0.5 * at), scale=1.0 if metric == "retries" else 100.0,
                 )  # fmt: skip
         _frame(axis, [each.rotations for each in study])
-        axis.set_xticks([each.rotations for each in study], [tick(each) for each in study])
+        axis.set_xticks([each.rotations for each in study], [f"{each.rotations}{tick(each)}" for each in study])
         axis.set_title(title)
         axis.set_ylabel(unit)
         axis.set_xlabel("rotations per stream" if metric == "retries" else "rotations, and governed episodes counted")
@@ -160,13 +168,12 @@ def targeted_figure(predictions: Sequence[Prediction], metrics: Sequence[tuple[s
     axis.set_ylim(-4, 104)
     axis.grid(axis="x", visible=False)
     marks(axis, predictions[0].runs)
-    (first, metric, _), (second, other, name) = metrics
-    ends = {
-        model: [select(predictions, scenario=s, model=model, arm="A2D", metric=m)[0].mean or 0.0 for s, m in ((first, metric), (second, other))]
-        for model in models
-    }  # fmt: skip
-    turned = [model for model, (here, there) in ends.items() if there > here]
-    whose = f", {' and '.join(turned)} more so in {name}" if turned else ""
+    here, there = (
+        {each.model: each.mean or 0.0 for each in select(predictions, scenario=scenario, arm="A2D", metric=metric)}
+        for scenario, metric, _ in metrics
+    )
+    turned = [model for model in models if there[model] > here[model]]
+    whose = f", {' and '.join(turned)} more so in {metrics[1][2]}" if turned else ""
     headline(figure, f"A2D lifts first try in both domains{whose}")
     legend_below(figure, [axis], columns=2)
     return figure
@@ -178,7 +185,7 @@ def _series(
     look: Look,
     label: str,
     *,
-    line: str | tuple[int, tuple[int, int]],
+    line: Line,
     shift: float,
     scale: float = 100.0,
 ) -> None:
@@ -216,4 +223,13 @@ def marks(axis: Axes, runs: int) -> None:
         [], [], linestyle="", marker="D", markersize=4.6, markerfacecolor="white", markeredgecolor=INK,
         markeredgewidth=1.0, label=PUBLISHED,
     )  # fmt: skip
-    axis.errorbar([], [], yerr=[], linestyle="", marker="", color=INK, elinewidth=0.7, label=f"{SPREAD} of the mean of {runs} runs")
+    axis.errorbar(
+        [],
+        [],
+        yerr=[],
+        linestyle="",
+        marker="",
+        color=INK,
+        elinewidth=0.7,
+        label=f"{SPREAD} of the mean of {runs} runs",
+    )

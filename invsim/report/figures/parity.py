@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from invsim.report.figures.predictions import COUNTS, Prediction, whiskers
-from invsim.report.figures.style import INK, PAGE, SERIES, Look, Row, headline, page, styled
+from invsim.report.figures.style import INK, PAGE, SERIES, Look, Row, headline, page, styled, whole_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,6 +36,7 @@ LABELS = {
     "restamped_entries": "restamped entries",
 }
 LIMIT = 2.0
+TICKS = (0, 5, 25, 50, 100)
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,14 @@ def parity_figure(predictions: Sequence[Prediction]) -> Figure:
     counts.set_xlabel("published count per stream")
     counts.set_ylabel("expected count ±2 sd of 3 runs")
     counts.set_title("(b) counts, square-root axes")
-    for axis in (counts,):
-        axis.set_xscale("function", functions=(_root, _square))
-        axis.set_yscale("function", functions=(_root, _square))
-        axis.set_xlim(0, 105)
-        axis.set_ylim(0, 105)
-        ticks = [0, 5, 25, 50, 100]
-        axis.set_xticks(ticks, [str(each) for each in ticks])
-        axis.set_yticks(ticks, [str(each) for each in ticks])
+    rates.set_xlim(-5, 105)
+    rates.set_ylim(-5, 105)
+    counts.set_xscale("function", functions=(_root, _square))
+    counts.set_yscale("function", functions=(_root, _square))
+    counts.set_xlim(0, 105)
+    counts.set_ylim(0, 105)
+    counts.set_xticks(TICKS, [str(each) for each in TICKS])
+    counts.set_yticks(TICKS, [str(each) for each in TICKS])
     _histogram(scores, predictions)
     found = agreement(predictions)
     headline(
@@ -111,7 +112,7 @@ def _square(x: object) -> object:
 
 
 def _parity(axis: Axes, mine: Sequence[Prediction], scale: float) -> None:
-    axis.axline((0, 0), (100, 100), color="#777777", linewidth=0.8, zorder=1) if scale == 100.0 else axis.plot([0, 105], [0, 105], color="#777777", linewidth=0.8, zorder=1)
+    axis.plot([0, 105], [0, 105], color="#777777", linewidth=0.8, marker="", zorder=1)
     for metric in dict.fromkeys(each.metric for each in mine):
         look = FAMILIES[metric]
         some = [each for each in mine if each.metric == metric]
@@ -136,8 +137,9 @@ def _histogram(axis: Axes, predictions: Sequence[Prediction]) -> None:
     normal = 0.5 * len(z) * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
     axis.plot(x, normal, color=INK, linewidth=1.0, marker="", label="standard normal")
     for limit in (-LIMIT, LIMIT):
-        axis.axvline(limit, color=INK, linewidth=0.7, linestyle=(0, (3, 2)))
-    axis.set_ylim(0, 1.45 * max(float(normal.max()), float(np.histogram(z, edges)[0].max())))
+        axis.axvline(limit, color=INK, linewidth=0.7, linestyle=(0, (3, 2)), ymax=0.72)
+    axis.set_ylim(0, 1.55 * max(float(normal.max()), float(np.histogram(z, edges)[0].max())))
+    whole_numbers(axis.yaxis)
     axis.set_xlabel("(published − expected) / sd")
     axis.set_ylabel("integers per bin of 0.5 sd")
     axis.set_title(f"(c) the {len(z)} that chance can move")

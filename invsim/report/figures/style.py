@@ -1,4 +1,4 @@
-"""What all figures share: the style sheet, the looks of arms and models, pages, and files with the same bytes each time.
+"""What all figures share: the style sheet, the looks of arms and models, pages, and files of the same bytes each time.
 
 A look differs from its neighbours in lightness, so that it survives greyscale and any colour vision, and in a second
 cue besides: a marker, a line or a hatch.
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Row: TypeAlias = dict[str, str | int | float | None]
 """One plotted datum as plain values."""
+
+Drawn: TypeAlias = "tuple[Figure, list[Row]]"
+"""A figure and what it plots."""
 
 FORMATS = ("svg", "png")
 METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {"Software": None}}
@@ -115,6 +119,13 @@ def haloed() -> list[Any]:
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=1.9, foreground="white")]
+
+
+def whole_numbers(axis: Any) -> None:
+    """Put the ticks of an axis (``Axes.xaxis`` or ``.yaxis``) on whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
 
 
 def folded(name: str) -> str:

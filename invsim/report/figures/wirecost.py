@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIELDS = {
-    "body": Look("#E3E3E3"),
-    "suggestion": Look("#B9B9B9", hatch="...."),
+    "body": Look("#EDEDED"),
+    "suggestion": Look("#BDBDBD", hatch="...."),
     "cache_hint": Look("#E69F00", hatch="////"),
-    "table": Look("#F3DFA2", hatch="xxxx"),
+    "table": Look("#F7DC83", hatch="xxxx"),
     "tables": Look("#C2477F", hatch="\\\\\\\\"),
     "table_versions": Look("#0A3F73"),
-    "rules_version": Look("#5FB8AE", hatch="----"),
+    "rules_version": Look("#3E8FD0", hatch="----"),
 }
 """Parts of a response: its body, the suggestion proper, and the contract's fields."""
 
@@ -53,7 +53,7 @@ def wire_rows(costs: Sequence[WireCost]) -> list[Row]:
 
 @styled
 def wire_figure(costs: Sequence[WireCost]) -> Figure:
-    """Draw a stacked bar a level."""
+    """Draw a stacked bar a level, and above it what the contract adds."""
     figure = page(COLUMN, 2.9)
     axis = figure.subplots()
     floor = [0.0] * len(costs)
@@ -66,14 +66,19 @@ def wire_figure(costs: Sequence[WireCost]) -> Figure:
             )  # fmt: skip
             floor = [low + high for low, high in zip(floor, heights, strict=True)]
     for at, each in enumerate(costs):
-        axis.text(at, each.total + 6, f"{each.contract:.0f} B\n{each.contract / each.total:.0%}", ha="center", va="bottom", fontsize=6.2, color=INK, linespacing=1.1)
+        if each.contract:
+            axis.text(at, each.total + 6, f"+{each.contract:.0f} B", ha="center", va="bottom", fontsize=6.2, color=INK)
     axis.set_xticks(range(len(costs)), [each.level for each in costs])
     axis.set_xlabel("wire level")
     axis.set_ylabel("mean bytes per response")
-    axis.set_ylim(0, 1.17 * max(each.total for each in costs))
+    axis.set_ylim(0, 1.12 * max(each.total for each in costs))
     axis.grid(axis="x", visible=False)
-    last = costs[-1]
-    share = last.parts.get("table_versions", 0.0) / last.contract
-    headline(figure, f"The version dictionary is {share:.0%} of what the contract adds at {last.level}")
+    first, last = next(each for each in costs if each.contract), costs[-1]
+    share = first.parts.get("table_versions", 0.0) / first.contract
+    headline(
+        figure,
+        f"The version dictionary is {share:.0%} of what the contract adds at {first.level}; {last.level} adds "
+        f"{last.contract - first.contract:.0f} B more",
+    )
     legend_below(figure, [axis], columns=3)
     return figure
