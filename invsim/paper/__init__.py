@@ -1,1 +1,1 @@
-"""The paper: its tables, figures and text, made again from the simulator."""
+"""The paper, made again: its tables, its figures, and an audit of every number it prints."""

@@ -79,11 +79,8 @@ def saving_figure(predictions: Sequence[Prediction]) -> Figure:
     """Draw what each arm saves in tokens."""
     best = [_best(select(predictions, model=model)) for model in names(predictions, "model")]
     leader = max(sorted(set(best)), key=best.count)
-    why = (
-        ": it keeps what still holds (unlike A2) and drops what does not (unlike A1); models that decline their memory "
-        "save little in any arm"
-    )
-    title = f"{leader} is expected to save most against A0 on {best.count(leader)} of {len(best)} models"
+    title = f"Expected saving against A0 is highest under {leader} on {best.count(leader)} of {len(best)} models"
+    why = ": it keeps what still holds (unlike A2) and drops what does not (unlike A1)"
     return _bars(predictions, [SAVING], title + (why if leader == "A2D" else ""))
 
 
@@ -127,10 +124,11 @@ def _arm(axis: Axes, mine: Sequence[Prediction], arm: str, models: Sequence[str]
         at, [100 * (each.mean or 0.0) for each in mine], yerr=whiskers(mine, 100.0),
         linestyle="", marker="", color=INK, elinewidth=0.7, label=f"{SPREAD} of the mean of {mine[0].runs} runs",
     )  # fmt: skip
-    for part in (*spread.lines[1], *spread.lines[2]):
-        part.set_path_effects(haloed())
-    shown = [(x, each.printed) for x, each in zip(at, mine, strict=True) if each.printed is not None]
-    axis.plot(
-        [x for x, _ in shown], [100 * y for _, y in shown], linestyle="", marker="D", markersize=3.6,
-        markerfacecolor="white", markeredgecolor=INK, markeredgewidth=0.8, label=PUBLISHED, clip_on=False, zorder=4,
-    )  # fmt: skip
+    for part, order in [*((cap, 2.2) for cap in spread.lines[1]), *((bar, 2.3) for bar in spread.lines[2])]:
+        part.set(path_effects=haloed(), zorder=order)
+    shown = [(x, 100 * each.printed) for x, each in zip(at, mine, strict=True) if each.printed is not None]
+    if shown:  # a line of no points, unclipped, would stretch the axis's box to the corner of the page
+        axis.plot(
+            *zip(*shown, strict=True), linestyle="", marker="D", markersize=3.6, markerfacecolor="white",
+            markeredgecolor=INK, markeredgewidth=0.8, label=PUBLISHED, clip_on=False, zorder=4,
+        )  # fmt: skip

@@ -77,10 +77,12 @@ def decomposition_figure(found: Sequence[Decomposition]) -> Figure:
     columns = 4
     rows = -(-(len(models) + 1) // columns)
     figure = page(PAGE, 0.5 + 1.75 * rows)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    axes = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for axis, model in zip(axes, models, strict=False):
         _panel(axis, [each for each in found if each.model == model])
         axis.set_title(model)
+    for axis in axes[: len(models) : columns]:
+        axis.set_ylabel("arm")
     for axis in axes[len(models) :]:
         axis.set_axis_off()
     _legend(axes[len(models)], found)
@@ -117,11 +119,10 @@ def _panel(axis: Axes, mine: Sequence[Decomposition]) -> None:
     axis.axvline(0.0, color=INK, linewidth=0.6)
     axis.spines["left"].set_visible(False)
     axis.tick_params(axis="y", length=0)
-    axis.set_ylabel("arm")
     axis.set_yticks(range(len(mine)), [each.arm for each in mine])
     axis.set_ylim(len(mine) - 0.45, -0.5)
     most = max(each.saving.s_max for each in mine)
-    axis.set_xlim(min(0.0, *(each.saving.realised for each in mine)) - 0.04 * most, 1.85 * most)
+    axis.set_xlim(min(0.0, *(each.saving.realised for each in mine)) - 0.04 * most, 1.95 * most)
     axis.set_xlabel("retries saved per stream")
     axis.grid(axis="y", visible=False)
 

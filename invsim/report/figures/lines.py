@@ -85,10 +85,7 @@ def rotation_figure(study: Sequence[Rotations]) -> Figure:
     marks(axes[0], study[0].predictions[0].runs)
     still, fallen = _range(study, "A2D"), _range(study, "A1")
     moves = "does not move" if still < 0.05 else f"moves by {still:.1f} points at most"
-    headline(
-        figure,
-        f"Expected compliance at A2D {moves} with the rate of drift; at A1 it falls by up to {fallen:.0f} points",
-    )
+    headline(figure, f"Expected compliance at A2D {moves} with drift; at A1 it falls by up to {fallen:.0f} points")
     legend_below(figure, axes)
     return figure
 

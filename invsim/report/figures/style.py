@@ -135,10 +135,15 @@ def folded(name: str) -> str:
 
 
 def to_bytes(figure: Figure) -> dict[str, bytes]:
-    """Return a figure's files by format, without dates, so that the same data gives the same bytes."""
+    """Return a figure's files by format, without dates, so that the same data gives the same bytes.
+
+    The figure is laid out once and keeps that layout: the files agree, and so does a second call.
+    """
     files = {}
     with style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # shown as a box; no reason to trouble anybody
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
         for name in FORMATS:
             out = io.BytesIO()
             figure.savefig(out, format=name, metadata=METADATA[name])
