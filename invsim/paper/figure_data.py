@@ -10,24 +10,24 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import structs
 
 from invsim.client.arms import A0, get_arm
 from invsim.client.planners import load_model
 from invsim.client.planners.models import PUBLISHED
-from invsim.client.planners.probabilistic import Behaviour, ProbabilisticModel
 from invsim.explain import episode_means
 from invsim.report.figures import Drawn
 from invsim.report.figures.lines import Rotations
 from invsim.report.figures.predictions import Prediction, prediction_rows, select
 from invsim.report.published import lookup, published
+from invsim.sim.compose import Setting
 from invsim.sim.engine import rerun
 from invsim.sim.exact import Exact, distribution
 from invsim.sim.facts import Facts, tabulate
 from invsim.sim.plan import Plan, Window, compile_plan
-from invsim.sim.scenario import DriftFile, load_scenario
+from invsim.sim.scenario import load_scenario
 from invsim.stats.costs import TokenCosts
 from invsim.stats.savings import savings
+from invsim.whatif import outcome, planner
 from invsim.world.server import ReloadReport
 from invsim.world.wire import PER_SUGGESTION, Level, Response, account
 
@@ -97,13 +97,6 @@ def predict_saving(scenario: str, model: str, arm: str) -> Prediction:
     variance = 0.0 if arm == A0.name else (law.variance(tokens) + ratio**2 * bare.variance(tokens)) / RUNS / base**2
     printed = lookup(scenario, model, arm, "token_saving")
     return Prediction(scenario, model, arm, "token_saving", 1.0 - ratio, math.sqrt(variance), RUNS, printed)
-
-
-def _saving(plan: Plan, law: Exact, costs: TokenCosts) -> float:
-    """Return the token saving from one law, which knows the attempts of the same streams without memory."""
-    tokens = _tokens(plan, costs)
-    bare = {"baseline_attempts": tokens["attempts"], "one": tokens["one"]}
-    return 1.0 - law.expected(tokens) / law.expected(bare)
 
 
 def _tokens(plan: Plan, costs: TokenCosts) -> Mapping[str, float]:
@@ -335,42 +328,32 @@ def _parts(response: Response, body: int) -> dict[str, int]:
 
 # What if ----------------------------------------------------------------------------------------------------------
 
-CODES = ("WINTERLAUNCH26", "SPRINGBOOST26", "AUTUMNCORE26", "SUMMERSALE25")
-ROTATIONS = (0, 1, 2, 3, 4, 6, 8, 11)
+DRIFTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 COMPLIANCES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 UNAIDED = 0.3
 """How often the what-if planner solves a task unaided; for one that never does, memory hardly ever costs."""
 
-
-def rotated(count: int) -> Plan:
-    """Return the payments stream with a number of rotations spread over it, and no other drift."""
-    scenario = load_scenario("frequency-1")
-    manifest = scenario.manifest
-    length = len(manifest.stream.split())
-    drift = [
-        DriftFile(
-            after_episode=round((at + 1) * length / (count + 1)) - 1,
-            edit="active_csm_codes",
-            put={"plan_partner_growth": {"code": CODES[at % len(CODES)]}},
-        )
-        for at in range(count)
-    ]
-    return compile_plan(replace(scenario, manifest=structs.replace(manifest, drift=drift)))
+GRID_STREAMS = 100
+"""Streams per drift schedule and cell."""
 
 
-def break_even() -> Drawn:
-    """Draw where memory pays, and where row eviction pays more than none, for a planner that prefers stale fixes."""
+def what_if() -> Drawn:
+    """Draw where memory pays, and where row eviction pays more than none, in composed settings."""
     from invsim.report.figures.breakeven import WhatIf, break_even_figure, break_even_rows
 
-    data, costs = [], TokenCosts()
-    for count in ROTATIONS:
-        facts = tabulate(rotated(count))
+    data = []
+    for drift in DRIFTS:
+        setting = Setting(drift=drift)
         for compliance in COMPLIANCES:
-            rates = Behaviour(compliance, p_fresh=0.0, p_unaided_first=UNAIDED, p_unaided_repeat=UNAIDED)
-            model = ProbabilisticModel("what-if", default=rates)
-            laws = {arm: distribution(facts, arm=get_arm(arm), model=model) for arm in ("A1", "A2D")}
-            saved = {arm: _saving(facts.plan, law, costs) for arm, law in laws.items()}
-            data.append(WhatIf(float(count), compliance, saved))
+            found = outcome(
+                setting,
+                model=planner(compliance, p_unaided=UNAIDED),
+                arms=("A1", "A2D"),
+                streams=GRID_STREAMS,
+                seed=SEED,
+            )
+            saved = {arm: each.value for arm, each in found.items() if each.value is not None}
+            data.append(WhatIf(drift, compliance, saved))
     return break_even_figure(data), break_even_rows(data)
 
 
@@ -387,6 +370,6 @@ FIGURES: Mapping[str, Callable[[], Drawn]] = {
     "episodes": episodes,
     "parity": parity,
     "wire": wire,
-    "break-even": break_even,
+    "what-if": what_if,
 }
 """Every figure of the paper by name, in order."""

@@ -18,10 +18,10 @@ from invsim.errors import InputError
 from invsim.experiment import run
 from invsim.explain import explain
 from invsim.paper import figure_data
-from invsim.paper.figure_data import FIGURES, LADDER, predict, predict_saving, rotated, wire_cost
+from invsim.paper.figure_data import FIGURES, LADDER, predict, predict_saving, wire_cost
 from invsim.report.figures import Row, to_bytes
 from invsim.report.figures.bars import SAVING, ladder_figure, saving_figure
-from invsim.report.figures.breakeven import WhatIf, break_even, break_even_figure, break_even_rows
+from invsim.report.figures.breakeven import WhatIf, break_even_figure, break_even_rows, crossing
 from invsim.report.figures.decomposition import CORRECTIONS, LOSSES
 from invsim.report.figures.diagram import Box
 from invsim.report.figures.domain import depths, domain_diagram, domain_figure, groups
@@ -38,7 +38,7 @@ from invsim.sim.scenario import load_scenario
 from invsim.world.domain import load_domain
 from invsim.world.wire import Level
 
-SLOW = "break-even"
+SLOW = "what-if"
 
 
 @cache
@@ -126,7 +126,7 @@ def test_a_figure_fits_a_column_or_a_page_and_says_what_it_finds(name: str) -> N
     assert len({tuple(row) for row in rows}) == 1, "rows have one set of names"
 
 
-UNITS = ("%", "per stream", "bytes", "sd", "arm", "retries", "level", "episode", "counted", "integers")
+UNITS = ("%", "per stream", "bytes", "sd", "arm", "retries", "level", "episode", "counted", "integers", "per episode")
 
 
 @pytest.mark.parametrize("name", [name for name in FIGURES if name not in ("overview", "domain")])
@@ -519,10 +519,10 @@ def test_the_bars_of_the_wire_are_its_rows() -> None:
 
 def test_a_grid_tells_where_memory_breaks_even() -> None:
     cells = what_if()
-    assert break_even(cells, arm="A2D", drift=3.0) == pytest.approx(0.05 / 0.3)
-    assert break_even(cells, arm="A1", drift=3.0) == pytest.approx(0.11 / 0.3)
-    assert break_even([WhatIf(0.0, 0.0, {"A": -1.0}), WhatIf(0.0, 1.0, {"A": -0.5})], arm="A", drift=0.0) is None
-    assert break_even([WhatIf(0.0, 0.2, {"A": 0.1}), WhatIf(0.0, 1.0, {"A": 0.5})], arm="A", drift=0.0) == 0.2
+    assert crossing(cells, arm="A2D", drift=3.0) == pytest.approx(0.05 / 0.3)
+    assert crossing(cells, arm="A1", drift=3.0) == pytest.approx(0.11 / 0.3)
+    assert crossing([WhatIf(0.0, 0.0, {"A": -1.0}), WhatIf(0.0, 1.0, {"A": -0.5})], arm="A", drift=0.0) is None
+    assert crossing([WhatIf(0.0, 0.2, {"A": 0.1}), WhatIf(0.0, 1.0, {"A": 0.5})], arm="A", drift=0.0) == 0.2
     figure, rows = drawn(SLOW)
     assert "at drift 2 it takes 30% under A1, 17% under A2D" in figure.get_suptitle().replace("\n", " ")
     assert len(rows) == 2 * len(cells)
@@ -534,14 +534,6 @@ def test_a_grid_with_a_hole_is_refused() -> None:
         break_even_figure(what_if()[:-1])
     with pytest.raises(InputError, match="every drift with every compliance"):
         break_even_figure([*what_if(), what_if()[0]])
-
-
-@pytest.mark.parametrize("count", [0, 3, 11])
-def test_rotations_are_spread_over_the_stream(count: int) -> None:
-    plan = rotated(count)
-    assert len(plan.drift) == sum(each.rotation for each in plan.drift) == count
-    gaps = [late.after_episode - early.after_episode for early, late in pairwise(plan.drift)]
-    assert not gaps or max(gaps) - min(gaps) <= 1
 
 
 # Diagrams ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from invsim.errors import InputError
-from invsim.report.figures.style import INK, PAGE, Row, headline, page, styled, whole_numbers
+from invsim.report.figures.style import INK, PAGE, Row, headline, page, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ class WhatIf:
     Parameters
     ----------
     drift : float
-        On the horizontal axis, such as rotations per stream.
+        On the horizontal axis, such as drift events per episode.
     compliance : float
         On the vertical axis, 0..1.
     saving : mapping of arm to float
@@ -51,7 +51,7 @@ def break_even_figure(
     arm: str = "A2D",
     over: str = "A1",
     title: str = "",
-    drift: str = "rotations per stream",
+    drift: str = "drift events per episode",
     compliance: str = "valid fixes applied (%)",
 ) -> Figure:
     """Draw what two arms save, and how much more the one saves than the other, with the lines where each breaks even.
@@ -94,13 +94,12 @@ def break_even_figure(
     figure.colorbar(difference, ax=axes[2], pad=0.02, aspect=22, label="points of saving")
     for axis in axes:
         axis.set_xlabel(drift)
-        whole_numbers(axis.xaxis)
     axes[0].set_ylabel(compliance)
     headline(figure, title or _finding(cells, arm, over, xs))
     return figure
 
 
-def break_even(cells: Sequence[WhatIf], *, arm: str, drift: float) -> float | None:
+def crossing(cells: Sequence[WhatIf], *, arm: str, drift: float) -> float | None:
     """Return the least compliance, 0..1, from which an arm saves at one drift; None where it never does.
 
     Interpolated linearly between cells.
@@ -114,7 +113,7 @@ def break_even(cells: Sequence[WhatIf], *, arm: str, drift: float) -> float | No
 
 def _finding(cells: Sequence[WhatIf], arm: str, over: str, xs: Sequence[float]) -> str:
     def said(name: str, drift: float) -> str:
-        level = break_even(cells, arm=name, drift=drift)
+        level = crossing(cells, arm=name, drift=drift)
         return "never" if level is None else f"{level:.0%}"
 
     middle = xs[len(xs) // 2]

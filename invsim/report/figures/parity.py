@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from invsim.report.figures.predictions import COUNTS, Prediction, whiskers
-from invsim.report.figures.style import INK, PAGE, SERIES, Look, Row, headline, page, styled, whole_numbers
+from invsim.report.figures.style import INK, PAGE, SERIES, Look, Row, headline, page, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,6 +129,7 @@ def _parity(axis: Axes, mine: Sequence[Prediction], scale: float) -> None:
 
 def _histogram(axis: Axes, predictions: Sequence[Prediction]) -> None:
     import numpy as np
+    from matplotlib.ticker import MaxNLocator
 
     z = [each.z for each in predictions if each.z is not None]
     edges = np.arange(-3.0, 3.01, 0.5)
@@ -139,7 +140,7 @@ def _histogram(axis: Axes, predictions: Sequence[Prediction]) -> None:
     for limit in (-LIMIT, LIMIT):
         axis.axvline(limit, color=INK, linewidth=0.7, linestyle=(0, (3, 2)), ymax=0.72)
     axis.set_ylim(0, 1.55 * max(float(normal.max()), float(np.histogram(z, edges)[0].max())))
-    whole_numbers(axis.yaxis)
+    axis.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axis.set_xlabel("(published − expected) / sd")
     axis.set_ylabel("integers per bin of 0.5 sd")
     axis.set_title(f"(c) the {len(z)} that chance can move")

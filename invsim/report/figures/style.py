@@ -121,13 +121,6 @@ def haloed() -> list[Any]:
     return [withStroke(linewidth=1.9, foreground="white")]
 
 
-def whole_numbers(axis: Any) -> None:
-    """Put the ticks of an axis (``Axes.xaxis`` or ``.yaxis``) on whole numbers."""
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-
-
 def folded(name: str) -> str:
     """Return a model's name on two lines, broken after its first hyphen."""
     head, hyphen, rest = name.partition("-")
