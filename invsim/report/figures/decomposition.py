@@ -160,4 +160,8 @@ def _legend(axis: Axes, found: Sequence[Decomposition]) -> None:
         [], [], marker="D", markersize=3.8, markerfacecolor="white", markeredgecolor=INK, markeredgewidth=0.8,
         linestyle="", label=PUBLISHED,
     )  # fmt: skip
-    axis.legend(handles=[*patches, realised, printed], loc="center left", bbox_to_anchor=(-0.12, 0.45), fontsize=6.2)
+    legend = axis.legend(
+        handles=[*patches, realised, printed], loc="center left", bbox_to_anchor=(-0.12, 0.45), fontsize=6.2
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(True)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from invsim.report.figures.style import page, styled
+from invsim.report.figures.style import ARMS, page, styled
 from invsim.report.published import lookup
 from invsim.report.tables import LABELS, RunLike
 
@@ -38,6 +38,10 @@ def grid_figure(results: Sequence[RunLike], *, title: str) -> Figure:
     metrics = panels(results)
     arms = list(dict.fromkeys(arm.arm for result in results for arm in result.arms))
     look = dict(zip(arms, itertools.cycle(mpl.rcParams["axes.prop_cycle"]), strict=False))
+    # Arms look as in every other figure; but no memory, pale as an area, would be lost as a point.
+    look |= {
+        arm: {"color": ARMS[arm].colour, "marker": ARMS[arm].marker} for arm in arms if arm in ARMS and arm != "A0"
+    }
     figure = page(2.7 * len(metrics), 0.9 + 0.6 * len(results))
     axes = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
     step = 0.8 / max(1, len(arms))
