@@ -142,7 +142,7 @@ def test_every_axis_is_labelled_with_what_it_counts_and_in_what_unit(name: str) 
         assert any(unit in other.get_ylabel() for other in beside for unit in UNITS), axis.get_ylabel()
 
 
-@pytest.mark.parametrize("name", ["overview", "saving", "episodes"])
+@pytest.mark.parametrize("name", ["overview", "saving", "rotations"])
 def test_the_same_data_gives_the_same_bytes(name: str) -> None:
     first, second = to_bytes(FIGURES[name]()[0]), to_bytes(FIGURES[name]()[0])
     assert first == second
