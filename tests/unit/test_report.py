@@ -296,6 +296,12 @@ def test_more_arms_than_the_style_has_colours_can_be_drawn() -> None:
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == [arm.name for arm in many]
 
 
+def test_a_name_is_shown_as_it_is_and_never_read_as_a_formula(tmp_path: Path) -> None:
+    odd = replace(result(), model="a $\\frac{b$ c")
+    (svg, _) = save(grid_figure([odd], title="$\\nonsense$"), tmp_path / "odd")
+    assert svg.read_bytes().startswith(b"<?xml")
+
+
 def test_saving_twice_gives_the_same_bytes(figure: Figure, tmp_path: Path) -> None:
     again = grid_figure([result(*each) for each in RUNS], title="The title")
     first, second = save(figure, tmp_path / "a" / "fig.v1"), save(again, tmp_path / "b" / "fig.v1")
