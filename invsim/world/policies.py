@@ -164,4 +164,9 @@ class Multiple:
             return Violation(self.message, None)
         unit, exact = Fraction(self.unit), Fraction(str(given))
         rounded = round(exact / unit) * unit
-        return None if rounded == exact else Violation(self.message, {self.field: float(rounded)})
+        if rounded == exact:
+            return None
+        try:
+            return Violation(self.message, {self.field: float(rounded)})
+        except OverflowError:  # the nearest multiple is no number that JSON could carry
+            return Violation(self.message, None)
