@@ -2,7 +2,7 @@
 
 =======  ============================  ==================================================================
 any      POST /requests                a business request: 200 when it passes, 422 when it breaks a policy
-any      GET /contract                 domain, wire level, epoch; versions as far as responses carry them
+any      GET /contract                 domain, wire level, state; versions as far as responses carry them
 any      GET /contract/reloads/{name}  the last reload of a table: what a row-granular client fetches
 any      GET /contract/rules           the rule changes so far
 any      GET /health, /openapi.json
@@ -13,10 +13,10 @@ token    POST, DELETE /admin/rules     declare a rule; withdraw the one that the
 token    POST /admin/reset             back to the world at the start, in a new epoch
 =======  ============================  ==================================================================
 
-A business answer is the very bytes of ``Response.to_bytes``; its ``Contract-Epoch`` header changes when the server is
-reset or starts again. The last diffs and the rule log are open to any client, for clients that are not operators are
-whom the contract addresses; rows, rules and the graph are the operator's. They are served at every wire level, which
-is about what business answers carry.
+A business answer is the very bytes of ``Response.to_bytes``; its ``Contract-State`` header, EPOCH/NUMBER, names the
+state it was computed from. The epoch is another after a reset or a new start. The last diffs and the rule log are open
+to any client, for clients that are not operators are whom the contract addresses; rows, rules and the graph are the
+operator's. They are served at every wire level, which is about what business answers carry.
 
 Whatever is refused for another reason than a policy is answered with problem details (RFC 9457): 400 for a body or a
 query that is not as described, 401, 404 also for a table or a rule that there is none of, 405, 408, 409 for what the
@@ -38,7 +38,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from invsim.errors import InputError, UnknownNameError
-from invsim.service.messages import FIELDS, RELOAD, RULE
+from invsim.service.messages import FIELDS, RELOAD, RULE, STATE
 from invsim.service.openapi import describe
 from invsim.service.problems import HANDLERS, CloseUnread, Guard, Problem, read
 from invsim.service.state import Service
@@ -49,8 +49,6 @@ BUSINESS_BYTES = 64 * 1024
 
 ADMIN_BYTES = 4 * 1024 * 1024
 """Largest reload."""
-
-EPOCH = "Contract-Epoch"
 
 RULE_NAMES = ("from", "to", "relation")
 
@@ -105,7 +103,7 @@ class _Pages:
         state = self.service.state
         answer = state.world.evaluate(wire.Request(fields))
         status = HTTPStatus.OK if answer.ok else HTTPStatus.UNPROCESSABLE_ENTITY
-        return Response(answer.to_bytes(), status, {EPOCH: state.epoch}, "application/json")
+        return Response(answer.to_bytes(), status, {STATE: state.name}, "application/json")
 
     async def contract(self, request: Request) -> Response:
         return _json(self.service.state.summary(self.service.domain))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -11,6 +12,7 @@ from invsim.errors import InputError, one_line
 from invsim.world.domain import RuleFile
 from invsim.world.server import ReloadReport, RuleChange
 from invsim.world.tables import Diff, Scalar
+from invsim.world.tables import Rows as TableRows
 from invsim.world.wire import CacheHint, Response, Suggestion, Value
 
 T = TypeVar("T")
@@ -18,8 +20,16 @@ T = TypeVar("T")
 LONGEST_NAME = 200
 """Characters of a table's name or version in a request."""
 
+STATE = "Contract-State"
+"""Header of a business answer: the epoch and the number of changes since it began, as EPOCH/NUMBER."""
+
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
 Rows: TypeAlias = dict[str, dict[str, Scalar | list[Scalar]]]
+
+
+def rows_text(rows: TableRows) -> bytes:
+    """Return a table's rows as they are sent, in their order."""
+    return msgspec.json.encode({key: dict(row) for key, row in rows.items()})
 
 
 class Reader(Generic[T]):
@@ -130,7 +140,7 @@ class WorldMessage(msgspec.Struct):
 
     domain: str
     level: str
-    epoch: str
+    state: str
     tables: dict[str, _TableMessage]
     rules: list[RuleFile]
 
@@ -165,10 +175,10 @@ class ResponseMessage(msgspec.Struct):
     table_versions: dict[str, str] | None = None
     rules_version: str | None = None
 
-    def build(self) -> Response:
-        """Return the response."""
+    def build(self, versions: Mapping[str, str] | None) -> Response:
+        """Return the response, its table versions being ``versions``: equal ones may be one object."""
         suggestions = tuple(each.build() for each in self.recovery_feedback.suggestions)
-        return Response(self.success, self.error, suggestions, self.table_versions, self.rules_version)
+        return Response(self.success, self.error, suggestions, versions, self.rules_version)
 
 
 class ProblemMessage(msgspec.Struct):

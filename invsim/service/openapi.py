@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
-from invsim.service.messages import LONGEST_NAME
+from invsim.service.messages import LONGEST_NAME, STATE
 from invsim.world.domain import Domain
 from invsim.world.policies import Policy
 from invsim.world.server import World
@@ -51,11 +51,11 @@ def _about(world: World) -> str:
 
 def _public(world: World) -> Schema:
     table = {"name": "table", "in": "path", "required": True, "schema": {"enum": list(world.tables)}}
-    epoch = {"Contract-Epoch": {"description": "Changes at a reset.", "schema": TEXT, "required": True}}
+    state = {STATE: {"description": "EPOCH/NUMBER of the state answered from.", "schema": TEXT, "required": True}}
     answers = {
-        "200": {**_json("The request passes every policy.", "Success"), "headers": epoch},
+        "200": {**_json("The request passes every policy.", "Success"), "headers": state},
         "422": {**_json("The request breaks a policy; the suggestions say what would mend it.", "Failure")}
-        | {"headers": epoch},
+        | {"headers": state},
     }
     return {
         "/requests": {"post": _operation("Send a business request", answers, BODY_PROBLEMS, body="Request")},
@@ -152,7 +152,7 @@ def _schemas(domain: Domain, world: World) -> Schema:
     edge = _object({"from": TEXT, "to": TEXT, "relation": TEXT})
     rows = {"type": "object", "additionalProperties": ROW}
     table = _object({"version": TEXT, "rows": rows})
-    served = {"domain": {"const": domain.name}, "level": {"const": world.level.name}, "epoch": TEXT}
+    served = {"domain": {"const": domain.name}, "level": {"const": world.level.name}, "state": TEXT}
     whole = {**served, "tables": _object(dict.fromkeys(world.tables, table)), "rules": _list(_ref("Rule"))}
     return {
         "Request": _request(world),

@@ -20,6 +20,7 @@ from invsim.errors import InputError, InvsimError, one_line
 
 BACKLOG = 2048
 GRACE_SECONDS = 5
+IDLE_SECONDS = 75  # longer than clients keep a connection idle, so that they are the ones to close it
 START_SECONDS = 10.0
 
 
@@ -101,6 +102,7 @@ def _server(app: ASGIApp) -> uvicorn.Server:
         proxy_headers=False,
         server_header=False,
         backlog=BACKLOG,
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     return uvicorn.Server(config)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from threading import Lock
+from typing import TypeVar
 
 from invsim.world.domain import Domain
 from invsim.world.rules import Rule
-from invsim.world.server import ReloadReport, RuleChange, World
+from invsim.world.server import ReloadReport, Report, RuleChange, World
 from invsim.world.tables import Rows
 from invsim.world.wire import Level
+
+R = TypeVar("R", ReloadReport, RuleChange)
 
 
 def _new_epoch() -> str:
@@ -31,12 +34,27 @@ class State:
         Oldest first.
     epoch : str
         Names the time since the start, or since the last reset. Within an epoch no table's version comes back.
+    number : int
+        Changes since the epoch began.
     """
 
     world: World
     reloads: Mapping[str, ReloadReport] = field(default_factory=dict)
     rule_log: tuple[RuleChange, ...] = ()
     epoch: str = field(default_factory=_new_epoch)
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """Tells this state from every other of any service: EPOCH/NUMBER."""
+        return f"{self.epoch}/{self.number}"
+
+    def after(self, world: World, report: Report) -> State:
+        """Return the state that a change leads to."""
+        if isinstance(report, ReloadReport):
+            reloads = {**self.reloads, report.diff.table: report}
+            return State(world, reloads, self.rule_log, self.epoch, self.number + 1)
+        return State(world, self.reloads, (*self.rule_log, report), self.epoch, self.number + 1)
 
     def summary(self, domain: Domain) -> dict[str, object]:
         """Return what any client may know: never more of the versions than a response at this level carries."""
@@ -45,7 +63,7 @@ class State:
             "domain": domain.name,
             "title": domain.title,
             "level": world.level.name,
-            "epoch": self.epoch,
+            "state": self.name,
             **({"table_versions": dict(world.versions)} if world.level >= Level.L1 else {}),
             **({"rules_version": world.rules_version} if world.level >= Level.L6 else {}),
         }
@@ -60,7 +78,7 @@ class State:
         return {
             "domain": domain.name,
             "level": self.world.level.name,
-            "epoch": self.epoch,
+            "state": self.name,
             "tables": tables,
             "rules": rules,
         }
@@ -86,24 +104,21 @@ class Service:
 
     def reload_table(self, table: str, rows: Rows, version: str | None = None) -> ReloadReport:
         """Load new rows into a table; see ``World.reloaded``."""
-        with self._writing:
-            world, report = self.state.world.reloaded(table, rows, version)
-            self.state = replace(self.state, world=world, reloads={**self.state.reloads, table: report})
-        return report
+        return self._enter(lambda world: world.reloaded(table, rows, version))
 
     def declare_rule(self, rule: Rule) -> RuleChange:
         """Add a rule; see ``World.declared``."""
-        with self._writing:
-            return self._enter(*self.state.world.declared(rule))
+        return self._enter(lambda world: world.declared(rule))
 
     def withdraw_rule(self, triple: tuple[str, str, str]) -> RuleChange:
         """Remove a rule; see ``World.withdrawn``."""
-        with self._writing:
-            return self._enter(*self.state.world.withdrawn(triple))
+        return self._enter(lambda world: world.withdrawn(triple))
 
-    def _enter(self, world: World, change: RuleChange) -> RuleChange:
-        self.state = replace(self.state, world=world, rule_log=(*self.state.rule_log, change))
-        return change
+    def _enter(self, change: Callable[[World], tuple[World, R]]) -> R:
+        with self._writing:
+            world, report = change(self.state.world)
+            self.state = self.state.after(world, report)
+        return report
 
     def reset(self) -> State:
         """Go back to the world that the service started with, in a new epoch, and return that state."""
