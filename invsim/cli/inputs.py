@@ -74,6 +74,7 @@ def needs_extra(name: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "invsim":
+        package = (error.name or "").partition(".")[0]
+        if package == "invsim":
             raise
-        raise InputError(f"this needs {error.name}: pip install 'invsim[{name}]'") from None
+        raise InputError(f"this needs {package}: pip install 'invsim[{name}]'") from None
