@@ -36,7 +36,7 @@ from invsim.service.state import Service
 from invsim.sim import scenario as scenarios
 from invsim.sim.engine import rerun, simulate_block
 from invsim.sim.plan import Plan, compile_plan
-from invsim.world import Level, Request, Rule, Table, World, load_domain
+from invsim.world import Domain, Level, Request, Rule, Shape, Table, World, load_domain
 from invsim.world.drift import Declare, Edit, after, play
 from invsim.world.wire import canonical
 
@@ -421,6 +421,45 @@ def test_no_more_of_a_body_is_read_than_the_limit(path: str, declared: int | Non
     assert sent[0]["status"] == 413
     assert (b"connection", b"close") in sent[0]["headers"]
     assert read <= most
+
+
+HALF_A_REQUEST = b"POST /requests HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, served: tuple[str, Service]
+) -> None:
+    monkeypatch.setattr("invsim.service.problems.BODY_SECONDS", 0.05)
+    host, port = served[0].removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as line:
+        line.sendall(HALF_A_REQUEST)
+        answer = b"".join(iter(lambda: line.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"more than 0.05 s" in answer
+
+
+def test_a_client_that_goes_away_midway_disturbs_nobody(http: httpx.Client, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_connection((http.base_url.host, http.base_url.port or 0), timeout=20) as line:
+        line.sendall(HALF_A_REQUEST)
+    assert http.get("/health").status_code == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_policy_that_fails_is_a_problem_without_its_text_and_one_line_for_the_operator(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class Broken:
+        type, shape, table = "BROKEN", Shape.ADD, None
+
+        def check(self, fields: object, tables: object) -> None:
+            raise RuntimeError("a secret\nof two lines")
+
+    service = Service(Domain("d", "", ACME.tables, (), (Broken(),)))
+    with running(build_app(service, token=TOKEN)) as url:
+        answer = httpx.post(f"{url}/requests", json={}, trust_env=False)
+    assert_problem(answer, 500, "the server made a mistake")
+    assert "secret" not in answer.text
+    assert capfd.readouterr().err == "invsim: server: RuntimeError: a secret\\nof two lines\n"
 
 
 # One state an answer -------------------------------------------------------------------------------------------------
