@@ -156,7 +156,10 @@ def connection(domain: Domain, url: str | None, token_variable: str) -> Iterator
         return
     with needs_extra("serve"):
         from invsim.service.remote import Remote
+        from invsim.service.serving import is_loopback
     if token_variable not in os.environ:
         raise InputError(f"the operator's token of {url} is not set in the environment", where=token_variable)
     with Remote(url, token=_usable(os.environ[token_variable], token_variable), domain=domain) as remote:
+        if not (remote.encrypted or is_loopback(remote.host)):
+            click.echo(f"warning: the operator's token goes to {remote.host} unencrypted", err=True)
         yield remote.connect

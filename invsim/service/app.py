@@ -76,7 +76,7 @@ def build_app(service: Service, *, token: str) -> Starlette:
         routes=[
             Route("/requests", pages.answer, methods=["POST"]),
             Route("/contract", pages.contract),
-            Route("/contract/reloads/{table}", pages.last_reload),
+            Route("/contract/reloads/{table:path}", pages.last_reload),
             Route("/contract/rules", pages.rules),
             Route("/health", pages.health),
             Route("/openapi.json", pages.openapi),

@@ -61,7 +61,7 @@ def _check_keys(pairs: list[tuple[str, object]]) -> None:
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:
-            raise InputError("an object has the same key twice", value=name)
+            raise InputError("an object has the same key twice", value=name[:LONGEST_NAME])
         seen.add(name)
 
 

@@ -33,7 +33,7 @@ class Problem(HTTPException):
     """A refusal: a status, one line of what was wrong and what would be right."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(status, one_line(detail)[:LONGEST_DETAIL], headers)
+        super().__init__(status, one_line(detail[:LONGEST_DETAIL])[:LONGEST_DETAIL], headers)
 
 
 async def refuse(request: Request, error: Exception) -> Response:

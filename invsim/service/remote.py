@@ -83,6 +83,16 @@ class Remote:
         except (UnicodeError, httpx.InvalidURL):
             raise InputError("the operator's token must be plain ASCII") from None
 
+    @property
+    def host(self) -> str:
+        """The machine that the service runs on."""
+        return self._client.base_url.host
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether others on the way cannot read along."""
+        return self._client.base_url.scheme == "https"
+
     def __enter__(self) -> Self:
         return self
 

@@ -63,10 +63,14 @@ def url_of(listener: socket.socket) -> str:
 
 def serve(app: ASGIApp, listener: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM, then finish what is under way and return."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises the signal once more when it has stopped
-        signal.signal(number, lambda *_: None)
-    with listener:
-        _server(app).run(sockets=[listener])
+    # uvicorn raises the signal once more when it has stopped; by then it has been heeded.
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with listener:
+            _server(app).run(sockets=[listener])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
