@@ -160,7 +160,7 @@ class Multiple:
         given = fields.get(self.field)
         if isinstance(given, bool) or not isinstance(given, int | float):
             return None
-        if not math.isfinite(given):
+        if isinstance(given, float) and not math.isfinite(given):
             return Violation(self.message, None)
         unit, exact = Fraction(self.unit), Fraction(str(given))
         rounded = round(exact / unit) * unit

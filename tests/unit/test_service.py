@@ -54,6 +54,14 @@ def test_a_success_is_200_and_a_violation_422_under_the_name_of_one_state(http: 
     assert re.fullmatch(r"[0-9a-f]{16}/0", success.headers["contract-state"])
 
 
+@pytest.mark.parametrize("amount", ["9" * 4300, "-" + "9" * 4299, "1.7976931348623157e308", "-5e-324", "1e-400", "-0"])
+@pytest.mark.parametrize("field", ["amount", "plan", "promo_code", "payment_method_token"])
+def test_a_number_of_any_size_is_answered_as_in_this_process(amount: str, field: str, http: httpx.Client) -> None:
+    answer = http.post("/requests", content=f'{{"{field}":{amount}}}', headers=JSON)
+    assert answer.content == ACME.world().evaluate(Request(json.loads(f'{{"{field}":{amount}}}'))).to_bytes()
+    assert answer.status_code in {200, 422}
+
+
 # What operators do, and what any client may read ---------------------------------------------------------------------
 
 
