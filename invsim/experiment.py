@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from invsim.client.arms import A0, Arm
 from invsim.client.planners.base import ComplianceModel, Injected
 from invsim.errors import InputError, UnknownNameError
-from invsim.sim.engine import simulate_block
+from invsim.sim.engine import Connect, simulate_block
 from invsim.sim.exact import distribution
 from invsim.sim.exact.chain import StateSpaceError
 from invsim.sim.facts import NotTabularError, tabulate
@@ -22,6 +23,7 @@ from invsim.stats.costs import TokenCosts
 from invsim.stats.metrics import STREAM_COUNTS, Counts, Layout, Summary, first_try_by_class, metrics
 from invsim.stats.moments import Column, Estimate, Expectations, exactly
 from invsim.stats.sequential import Stopping, Target
+from invsim.world.server import Server
 
 CHUNK = 500
 """Streams simulated at a time by SimPy: large enough that reducing them is cheap, small enough to hold."""
@@ -129,6 +131,7 @@ def run(
     precision: float | None = None,
     precise: Sequence[str] = PRECISE,
     budget: int = BUDGET,
+    connect: Connect = Server,
 ) -> RunResult:
     """Work out a plan under some arms: every metric, exactly or from simulated streams.
 
@@ -162,6 +165,8 @@ def run(
     precise : sequence of str
     budget : int
         Streams at which to stop in any case.
+    connect : callable, optional
+        Opens the server that each stream meets, if it is not one in this process; simpy only.
 
     Raises
     ------
@@ -179,6 +184,10 @@ def run(
         raise InputError("seed must be 0 or more", value=seed)
     if engine not in ENGINES:
         raise UnknownNameError("engine", engine, ENGINES)
+    if connect is not Server:
+        if engine not in {"auto", "simpy"}:
+            raise InputError("only the simpy engine plays against a server elsewhere", value=engine)
+        engine = "simpy"
     if precision is not None and not precision > 0:
         raise InputError("a precision is a half-width above 0", value=precision)
     if precision is not None and replications is not None:
@@ -200,7 +209,7 @@ def run(
                 raise
     if pmf:
         raise InputError("a distribution comes from the exact engine: --engine exact", value=list(pmf))
-    streams = _Streams(plan, model, chosen, seed, costs, chunk, observe, engine)
+    streams = _Streams(plan, model, chosen, seed, costs, chunk, observe, engine, connect)
     if precision is None:
         streams.extend(replications or DEFAULT_REPLICATIONS)
         return streams.result()
@@ -221,8 +230,10 @@ class _Streams:
         chunk: int | None,
         observe: Observer | None,
         engine: str,
+        connect: Connect,
     ) -> None:
         self.plan, self.model, self.arms, self.seed, self.observe = plan, model, arms, seed, observe
+        self.connect = connect
         costs = costs or TokenCosts(conflict=model.conflict_cost)
         self.summaries = {arm.name: Summary(layout(plan, model, arm, costs)) for arm in arms}
         self.vector = None if engine == "simpy" else _vector(plan, model, arms, must=engine == "vector")
@@ -242,7 +253,10 @@ class _Streams:
         self.count = last
 
     def _by_events(self, first: int, count: int) -> None:
-        for baseline, arm, block in _blocks(self.plan, self.model, self.arms, self.seed, first, count):
+        simulate = partial(
+            simulate_block, self.plan, model=self.model, seed=self.seed, first=first, count=count, connect=self.connect
+        )
+        for baseline, arm, block in _blocks(self.arms, simulate):
             self.summaries[arm.name].add(counts(block, baseline))
             if self.observe is not None:
                 self.observe(arm, block)
@@ -315,16 +329,11 @@ def _vector(plan: Plan, model: ComplianceModel, arms: Sequence[Arm], *, must: bo
     return vector
 
 
-def _blocks(
-    plan: Plan, model: ComplianceModel, arms: Sequence[Arm], seed: int, first: int, count: int
-) -> Iterator[tuple[Block, Arm, Block]]:
+def _blocks(arms: Sequence[Arm], simulate: Callable[..., Block]) -> Iterator[tuple[Block, Arm, Block]]:
     """Yield (baseline, arm, block) for the same streams of every arm, so that they can be compared."""
-    baseline = simulate_block(plan, arm=A0, model=model, seed=seed, first=first, count=count)
+    baseline = simulate(arm=A0)
     for arm in arms:
-        if arm is A0:
-            yield baseline, arm, baseline
-        else:
-            yield baseline, arm, simulate_block(plan, arm=arm, model=model, seed=seed, first=first, count=count)
+        yield baseline, arm, baseline if arm is A0 else simulate(arm=arm)
 
 
 def add_outcomes(summary: Summary, outcomes: Outcomes, baseline_attempts: Column) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from invsim import __version__
-from invsim.cli import explain, listings, paper, replay, run
+from invsim.cli import explain, listings, paper, replay, run, serve
 from invsim.errors import InvsimError, one_line
 
 USAGE_ERROR = 2
@@ -35,6 +35,7 @@ for command in (
     explain.sensitivity,
     replay.replay,
     paper.paper,
+    serve.serve,
     listings.scenario,
     listings.model,
     listings.arm,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,3 +66,15 @@ def arms_of(plan: Plan, model: ProbabilisticModel, asked: Sequence[str] | None) 
         return [get_arm(name, where="--arms") for name in asked]
     published = [arm for arm in plan.arms if arm.name in model.published_arms] if plan.name == "payments" else []
     return published or list(plan.arms)
+
+
+@contextmanager
+def needs_extra(name: str) -> Iterator[None]:
+    """Turn an import that fails for want of an extra into one line that says how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "invsim":
+            raise
+        raise InputError(f"this needs {package}: pip install 'invsim[{name}]'") from None

@@ -10,11 +10,13 @@ import click
 
 from invsim.cli.inputs import arms_of, check_classes, check_file, model_names_of, read_plan, split_names
 from invsim.cli.output import print_json, progress, to_json
+from invsim.cli.serve import TOKEN, connection
 from invsim.errors import InputError
 
 if TYPE_CHECKING:
     from invsim.client.planners import ProbabilisticModel
     from invsim.experiment import Observer, RunResult
+    from invsim.sim.engine import Connect
     from invsim.sim.plan import Plan
 
 
@@ -44,6 +46,14 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, default=1, show_default=True, help="Root of all draws.")
 @click.option(
     "--level", metavar="LEVEL", help="Wire level of the server: L0, L1, L4, L5 or L6.  [default: the scenario's]"
+)
+@click.option("--server", metavar="URL", help="Play against this service (see invsim serve), by the simpy engine.")
+@click.option(
+    "--admin-token-env",
+    default=TOKEN,
+    show_default=True,
+    metavar="NAME",
+    help="Environment variable that holds the service's operator token.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
 @click.option(
@@ -75,6 +85,8 @@ def run(
     budget: int | None,
     seed: int,
     level: str | None,
+    server: str | None,
+    admin_token_env: str,
     as_json: bool,
     out: Path | None,
     tables: tuple[Path, ...],
@@ -101,6 +113,7 @@ def run(
         ("--budget", budget is not None, "--precision", precision is not None),
         ("--pmf", pmf is not None, "--json", as_json),
         ("--stream", stream != 0, "--events", events is not None),
+        ("--admin-token-env", admin_token_env != TOKEN, "--server", server is not None),
     ):
         if given and not there:
             raise InputError(f"goes with {needs}", where=option)
@@ -110,6 +123,7 @@ def run(
     asked = None if arms is None else split_names(arms, "--arms")
     if figure is not None and figure.suffix in {".svg", ".png"}:
         figure = figure.with_suffix("")
+    connect = click.get_current_context().with_resource(connection(plan.domain, server, admin_token_env))
     results = []
     for model in chosen:
         check_classes(plan, model)
@@ -129,11 +143,12 @@ def run(
                     precision=precision,
                     precise=PRECISE if metrics is None else split_names(metrics, "--metrics"),
                     budget=BUDGET if budget is None else budget,
+                    connect=connect,
                 )
             )
     _print_results(plan, results, as_json=as_json, multiple=len(chosen) > 1)
     if events is not None:
-        _write_events(plan, chosen[0], asked, seed, stream, events)
+        _write_events(plan, chosen[0], asked, seed, stream, events, connect)
     if out is not None:
         _write_summary(results, out)
         (out / "run.json").write_bytes(to_json([each.to_dict() for each in results]))
@@ -195,13 +210,19 @@ def _observer(plan: Plan, model: str, out: Path | None, tick: Any) -> Observer:
 
 
 def _write_events(
-    plan: Plan, model: ProbabilisticModel, asked: Sequence[str] | None, seed: int, stream: int, path: Path
+    plan: Plan,
+    model: ProbabilisticModel,
+    asked: Sequence[str] | None,
+    seed: int,
+    stream: int,
+    path: Path,
+    connect: Connect,
 ) -> None:
     from invsim.sim.engine import rerun
     from invsim.sim.events import to_lines
 
     arms = arms_of(plan, model, asked)
-    logs = [(arm.name, rerun(plan, arm=arm, model=model, seed=seed, stream=stream)) for arm in arms]
+    logs = [(arm.name, rerun(plan, arm=arm, model=model, seed=seed, stream=stream, connect=connect)) for arm in arms]
     with click.open_file(str(path), "wb") as file:
         for name, log in logs:
             file.write(to_lines(log, stream=stream, arm=name))

@@ -428,12 +428,14 @@ def simulate_block(
     )
 
 
-def rerun(plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, stream: int) -> events.EventLog:
+def rerun(
+    plan: Plan, *, arm: Arm, model: ComplianceModel, seed: int, stream: int, connect: Connect = Server
+) -> events.EventLog:
     """Play one stream again, bit for bit, and return its event log."""
     if stream < 0:
         raise InputError("a stream is 0 or more", value=stream)
     draws = uniforms(seed, first=stream, count=1, slots=plan.slots)
-    played = _Stream(plan, arm, model, draws[0].tolist())
+    played = _Stream(plan, arm, model, draws[0].tolist(), connect)
     played.log = []
     played.run()
     return played.log

@@ -160,8 +160,13 @@ class Multiple:
         given = fields.get(self.field)
         if isinstance(given, bool) or not isinstance(given, int | float):
             return None
-        if not math.isfinite(given):
+        if isinstance(given, float) and not math.isfinite(given):
             return Violation(self.message, None)
         unit, exact = Fraction(self.unit), Fraction(str(given))
         rounded = round(exact / unit) * unit
-        return None if rounded == exact else Violation(self.message, {self.field: float(rounded)})
+        if rounded == exact:
+            return None
+        try:
+            return Violation(self.message, {self.field: float(rounded)})
+        except OverflowError:  # the nearest multiple is no number that JSON could carry
+            return Violation(self.message, None)

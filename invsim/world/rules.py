@@ -43,6 +43,12 @@ class Rule:
         """The two tables it joins, in its direction."""
         return self.from_table, self.to_table
 
+    def to_dict(self) -> dict[str, str]:
+        """Return plain data as sent: columns that are the row's key are left out."""
+        columns = {"from_column": self.from_column, "to_column": self.to_column}
+        named = {name: column for name, column in columns.items() if column is not None}
+        return {"from": self.from_table, "to": self.to_table, "relation": self.relation, **named}
+
 
 def fingerprint(rules: Iterable[Rule]) -> str:
     """Return ``rules_version``: 12 hex characters of SHA-256 over the canonical JSON of the sorted triples.

@@ -48,6 +48,10 @@ class RuleChange:
     added: bool
     rules_version: str
 
+    def to_dict(self) -> dict[str, object]:
+        """Return plain data as sent."""
+        return {"rule": self.rule.to_dict(), "added": self.added, "rules_version": self.rules_version}
+
 
 Report = ReloadReport | RuleChange
 
@@ -204,12 +208,17 @@ class World:
 class Server:
     """A running API: the current world, the last reload of each table, and the log of rule changes."""
 
-    __slots__ = ("reloads", "rule_log", "world")
+    __slots__ = ("_reloads", "_rule_log", "world")
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.reloads: dict[str, ReloadReport] = {}
-        self.rule_log: list[RuleChange] = []
+        self._reloads: dict[str, ReloadReport] = {}
+        self._rule_log: list[RuleChange] = []
+
+    @property
+    def rule_log(self) -> Sequence[RuleChange]:
+        """Rule changes so far, oldest first."""
+        return self._rule_log
 
     def handle(self, request: Request) -> Response:
         """Answer a business request."""
@@ -217,7 +226,7 @@ class Server:
 
     def last_reload(self, table: str) -> ReloadReport | None:
         """Return what the last reload of a table reported; None when it has not been reloaded."""
-        return self.reloads.get(table)
+        return self._reloads.get(table)
 
     def reload_table(self, table: str, rows: Rows, version: str | None = None) -> ReloadReport:
         """Load new rows into a table (POST /admin/reload-table)."""
@@ -245,6 +254,6 @@ class Server:
         """Enter a new world and record how it came about."""
         self.world = world
         if isinstance(report, ReloadReport):
-            self.reloads[report.diff.table] = report
+            self._reloads[report.diff.table] = report
         else:
-            self.rule_log.append(report)
+            self._rule_log.append(report)

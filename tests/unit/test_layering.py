@@ -65,10 +65,12 @@ MAY_IMPORT = {
 ONLY_IN = {
     "simpy": "invsim.sim.engine",
     "matplotlib": "invsim.report",
+    "starlette": "invsim.service",
+    "uvicorn": "invsim.service",
 }
 
 ROOM_PACKAGES = ("world", "client", "sim", "stats", "traces", "report")
-HEAVY = ("scipy", "polars", "matplotlib", "simpy", "numpy")
+HEAVY = ("scipy", "polars", "matplotlib", "simpy", "numpy", "starlette", "uvicorn", "httpx")
 
 
 def room_of(module: str) -> str | None:

@@ -146,3 +146,9 @@ def test_a_policy_that_knows_no_fix_gives_an_error_without_suggestion_at_every_l
         assert response.error == "too much"
         assert response.suggestions == ()
         assert "recovery_feedback" not in response.to_dict()
+
+
+def test_a_multiple_that_no_float_can_hold_is_no_fix() -> None:
+    sevens = Multiple("ROUND", "amount", "7", "whole sevens")
+    assert sevens.check({"amount": 10**400}, {}) == Violation("whole sevens", None)
+    assert sevens.check({"amount": 7 * 10**400}, {}) is None
