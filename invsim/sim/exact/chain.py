@@ -97,7 +97,9 @@ class Chain:
         self._size = [0]
         self._fates: dict[tuple[object, ...], tuple[Fate, ...]] = {}
         self._kernels: dict[tuple[object, ...], Kernel] = {}
-        self._last = {episode.slot: at for at, episode in enumerate(facts.episodes)}
+        # Facts cut down to some episodes may leave slots that none of them asks for.
+        self._last = dict.fromkeys(range(len(facts.slots)), -1)
+        self._last |= {episode.slot: at for at, episode in enumerate(facts.episodes)}
         self._rules_drifted: list[int] = []
         self._unnoticed: set[int] = set()
         self._phase = 0
