@@ -52,8 +52,44 @@ class _Total(msgspec.Struct, forbid_unknown_fields=True, rename={"constraint": "
     where: str
 
 
+class Detection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Table 5: tokens against those of lazy vectors, as a range over three models."""
+
+    arm: str
+    low: float
+    high: float
+    where: str
+
+
+class Tokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Models with a conflict cost of their own and why, and the deltas of Table 5."""
+
+    conflict: tuple[str, ...]
+    why: str
+    detection: tuple[Detection, ...]
+
+
+class PublishedWire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Section 3.7: bytes of the archived responses. ``*_bytes`` of a field are per response or suggestion with it."""
+
+    responses: int
+    carriers: int
+    mean_bytes: float
+    contract_bytes: float
+    contract_share: float
+    carrier_bytes: float
+    largest: float
+    table_versions_share: float
+    table_versions_bytes: float
+    suggestion_share: float
+    cache_hint_bytes: float
+    table_bytes: float
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     common: _Owners
+    tokens: Tokens
+    wire: PublishedWire
     models: dict[str, _Owners] = {}
     derived: list[_Derived] = []
     total: list[_Total] = []
@@ -239,3 +275,13 @@ def derived(model_name: str) -> list[tuple[str, str, int, int, str]]:
 def totals(model_name: str) -> list[tuple[str, str, int, tuple[str, ...], str]]:
     """Return (class, metric, count, arms, where) of counts of one class over several arms."""
     return [(e.constraint, e.metric, e.count, tuple(e.arms), e.where) for e in _file()[1].total if e.model == model_name]
+
+
+def published_tokens() -> Tokens:
+    """Return what the token model is fitted to beside Table 6."""
+    return _file()[1].tokens
+
+
+def published_wire() -> PublishedWire:
+    """Return what the paper prints of bytes."""
+    return _file()[1].wire

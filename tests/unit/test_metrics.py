@@ -210,7 +210,7 @@ def test_the_token_saving_of_a_compliant_stream_by_hand() -> None:
     # code do. Entries shown, attempt by attempt: 0 0, 1 1, 2, 2, 2 2, 3 3, six of 4; then 4 and (its row evicted) 3 on
     # the rotated code, 4 4 on k3, eleven of 5, 5 5 on k4, ten of 6.
     entries = 2 + 4 + 4 + 6 + 24 + 7 + 8 + 55 + 10 + 60
-    saving = 1 - (43 + 0.106 * 7 + 0.0051 * entries) / (63 + 0.106 * 27)
+    saving = 1 - (43 + 0.117 * 7 + 0.0041 * entries) / (63 + 0.117 * 27)
     assert figures("A2D")["token_saving"].value == pytest.approx(saving, rel=1e-12)
     assert figures("A2D")["token_saving"].se == 0.0
     assert figures("A2D")["attempts_saving"].value == pytest.approx(20 / 63, rel=1e-12)

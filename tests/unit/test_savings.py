@@ -68,7 +68,7 @@ def test_validity_and_compliance_are_the_metrics(model: str) -> None:
 def test_the_governed_class_of_sonnet_5_by_hand() -> None:
     """The product promises a gain; that recovery takes longer once a fix was injected turns it into a loss."""
     governed = load_model("claude-sonnet-5").behaviour("governed")
-    bare, injected, hit = governed.retry.mean_retries, governed.retry_injected.mean_retries, 5 / 108
+    bare, injected, hit = governed.retry.mean_retries, governed.retry_injected.mean_retries, governed.p_apply
     found = exactly("claude-sonnet-5", "A2D")
     saving, law = found.by_class["governed"], law_of("claude-sonnet-5", "A2D")
     at = plan_of("payments").class_index == 0
@@ -121,7 +121,7 @@ def test_completion_that_is_uncertain() -> None:
     total = found.total
     assert total.completion == pytest.approx((total.scheduled - total.s_max) * total.validity * total.compliance)
     assert total.completion > 10
-    assert "promise +20.18 more" in verdict(found)[-1]
+    assert "promise +20.06 more" in verdict(found)[-1]
     assert exactly("claude-haiku-4-5", "A2D").total.completion == 0.0
 
 
