@@ -159,7 +159,7 @@ def estimate(
     if not 0.0 < confidence < 1.0:
         raise InputError("confidence must be between 0 and 1", value=confidence)
     found = fit(shape, evidence)
-    grouped, behaviours = cells(evidence), _behaviours(shape, found.values)
+    grouped, behaviours = cells(evidence), spread_over_classes(shape, found.values)
     parameters = [
         _estimated(shape, each, found, grouped, confidence if intervals else None) for each in shape.parameters
     ]
@@ -178,7 +178,7 @@ def fit(shape: Structure, evidence: Sequence[Integer]) -> Maximum:
     grouped, sums = cells(evidence), _totals(shape, evidence)
 
     def objective(values: Mapping[str, float]) -> float:
-        return log_likelihood(grouped, _behaviours(shape, values), sums)
+        return log_likelihood(grouped, spread_over_classes(shape, values), sums)
 
     return maximise(objective, [Bounds(each.name, *each.domain) for each in shape.free], shape.starts())
 
@@ -187,7 +187,8 @@ def _totals(shape: Structure, evidence: Sequence[Integer]) -> list[Total]:
     return totals_of(shape.model_name, {(each.scenario, each.arm): each for each in cells(evidence)})
 
 
-def _behaviours(shape: Structure, values: Mapping[str, float]) -> Behaviours:
+def spread_over_classes(shape: Structure, values: Mapping[str, float]) -> Behaviours:
+    """Return the behaviour of each class under some values, each worked out once."""
     known: dict[str, Behaviour] = {}
 
     def behaviour(constraint: str) -> Behaviour:
@@ -228,7 +229,7 @@ def _dependent(
     low, high = each.domain
     value = values[each.name]
     aside = value + PROBE * (high - low) if value + PROBE * (high - low) <= high else value - PROBE * (high - low)
-    before, after = _behaviours(shape, values), _behaviours(shape, {**values, each.name: aside})
+    before, after = spread_over_classes(shape, values), spread_over_classes(shape, {**values, each.name: aside})
     return tuple(
         integer.label
         for cell in grouped
@@ -237,9 +238,7 @@ def _dependent(
     )
 
 
-def _probed(
-    shape: Structure, found: Maximum, grouped: Sequence[Cell], sums: Sequence[Total]
-) -> list[Estimated]:
+def _probed(shape: Structure, found: Maximum, grouped: Sequence[Cell], sums: Sequence[Total]) -> list[Estimated]:
     """Return p_stale of every class that has rates of its own: whether the likelihood moves with it at all."""
     rows = []
     for owner in dict.fromkeys(each.owner for each in shape.parameters):
@@ -254,7 +253,5 @@ def _probed(
 
         moves = abs(at(0.0) - at(1.0)) > 1e-6
         why = "follows p_apply: a client cannot tell a stale fix from a valid one"
-        rows.append(
-            Estimated(f"{owner}.p_stale", "rate", behaviour.p_stale, None, None, False, moves, False, why)
-        )
+        rows.append(Estimated(f"{owner}.p_stale", "rate", behaviour.p_stale, None, None, False, moves, False, why))
     return rows

@@ -127,9 +127,7 @@ def cells(found: Iterable[Integer]) -> tuple[Cell, ...]:
     return tuple(result)
 
 
-def chosen(
-    found: Iterable[Integer], *, arms: Collection[str] | None, metrics: Collection[str] | None
-) -> list[Integer]:
+def chosen(found: Iterable[Integer], *, arms: Collection[str] | None, metrics: Collection[str] | None) -> list[Integer]:
     """Keep the integers of some arms and metrics.
 
     Raises

@@ -25,7 +25,16 @@ STEP = 0.02
 """Log odds by which derivatives are taken."""
 
 SWEEPS = 40
-NEWTON = 6
+NEWTON = 30
+SMALL = 1e-5
+"""Log odds by which the last step may still move a parameter."""
+
+FLAT = 0.02
+"""Least curvature by log odds: less is a direction that the likelihood does not bound."""
+
+RUNAWAY = 7.0
+"""Log odds from which a climbing parameter is tried at the end of its domain."""
+
 FAR = 16.0
 """Log odds beyond which a limit counts as the end of the domain."""
 
@@ -75,9 +84,12 @@ class Maximum:
     def sd(self, name: str) -> float:
         """Return the standard deviation of an interior parameter, by the delta method."""
         at = [each.name for each in self.interior].index(name)
-        bounds, value = self.interior[at], self.values[name]
-        slope = (value - bounds.low) * (bounds.high - value) / (bounds.high - bounds.low)
-        return slope * float(np.sqrt(max(self.covariance[at, at], 0.0)))
+        return self.slope(name) * float(np.sqrt(max(self.covariance[at, at], 0.0)))
+
+    def slope(self, name: str) -> float:
+        """Return how a parameter moves with its log odds."""
+        bounds, value = next(each for each in self.parameters if each.name == name), self.values[name]
+        return (value - bounds.low) * (bounds.high - value) / (bounds.high - bounds.low)
 
     def interval(self, name: str, *, confidence: float) -> tuple[float, float]:
         """Return the values that a likelihood ratio does not reject, the others following along their best path.
@@ -114,7 +126,7 @@ class Maximum:
             inner, step = -sign * FAR, 2.0
         else:
             inner = bounds.odds(value)
-            step = 1.5 * max(self.sd(bounds.name) / self._slope(bounds, value), 0.05)
+            step = 1.5 * max(self.sd(bounds.name) / self.slope(bounds.name), 0.05)
         outer = inner + sign * step
         while short(outer) < 0:
             inner, outer = outer, outer + sign * step
@@ -122,10 +134,6 @@ class Maximum:
             if abs(outer) > FAR and outer * sign > 0:
                 return end
         return bounds.value(float(brentq(short, inner, outer, xtol=1e-4)))
-
-    @staticmethod
-    def _slope(bounds: Bounds, value: float) -> float:
-        return (value - bounds.low) * (bounds.high - value) / (bounds.high - bounds.low)
 
     def _following(self, bounds: Bounds) -> Callable[[float], dict[str, float]]:
         """Return the other parameters' best values as one moves away, to first order in their log odds."""
@@ -137,8 +145,10 @@ class Maximum:
         precision = np.linalg.pinv(self.covariance)[np.ix_(kept, kept)]
         inside = not bounds.at_end(value)
         low = value == bounds.low
-        near = bounds.value(bounds.odds(value) + STEP) if inside else value + (1 if low else -1) * 0.01 * (
-            bounds.high - bounds.low
+        near = (
+            bounds.value(bounds.odds(value) + STEP)
+            if inside
+            else value + (1 if low else -1) * 0.01 * (bounds.high - bounds.low)
         )
 
         def distance(there: float) -> float:
@@ -182,10 +192,23 @@ def maximise(
         if sweep and moved < tolerance:
             break
         reach = min(1.0, 3.0 * max(moved, tolerance))
-    interior = tuple(each for each in parameters if not each.at_end(values[each.name]))
-    values, precision = _polished(objective, values, interior)
-    covariance = np.linalg.pinv(precision) if len(interior) else np.zeros((0, 0))
+    values = _climbed(objective, values, parameters)
+    interior = _interior(parameters, values)
+    covariance = _inverse(-_hessian(objective, values, interior))
     return Maximum(objective, tuple(parameters), objective(values), values, interior, covariance)
+
+
+def _interior(parameters: Sequence[Bounds], values: Point) -> tuple[Bounds, ...]:
+    return tuple(each for each in parameters if not each.at_end(values[each.name]))
+
+
+def _inverse(precision: Floats) -> Floats:
+    """Return the inverse; along what the likelihood does not bound, a variance that is large but finite."""
+    if not precision.size:
+        return precision
+    size, axes = np.linalg.eigh(precision)
+    inverse: Floats = (axes / np.maximum(size, FLAT)) @ axes.T
+    return inverse
 
 
 def _best(objective: Callable[[Point], float], values: Point, each: Bounds, reach: float | None) -> float:
@@ -223,26 +246,55 @@ def _inward(each: Bounds, end: float) -> float:
     return end + (NEAR if end == each.low else -NEAR) * (each.high - each.low)
 
 
-def _polished(
+def _climbed(objective: Callable[[Point], float], values: Point, parameters: Sequence[Bounds]) -> dict[str, float]:
+    """Climb by Newton's method from where coordinate steps have led; a parameter that runs away goes to its end."""
+    now = dict(values)
+    for _ in range(NEWTON):
+        interior = _interior(parameters, now)
+        if not interior:
+            break
+        step = _uphill(objective, now, interior)
+        height, moved = objective(now), _moved(now, interior, step)
+        while objective(moved) < height and float(np.abs(step).max()) > SMALL:
+            step = step / 3.0
+            moved = _moved(now, interior, step)
+        if objective(moved) < height:
+            break
+        now = _ended(objective, moved, interior)
+        if float(np.abs(step).max()) < SMALL:
+            break
+    return now
+
+
+def _uphill(objective: Callable[[Point], float], values: Point, interior: Sequence[Bounds]) -> Floats:
+    """Return Newton's step with every curvature taken for that of a summit; off a saddle, along its steepest way."""
+    gradient = _gradient(objective, values, interior)
+    size, axes = np.linalg.eigh(-_hessian(objective, values, interior))
+    step: Floats = axes @ ((axes.T @ gradient) / np.maximum(np.abs(size), FLAT))
+    if size[0] < -FLAT and float(np.abs(step).max()) < 0.1:
+        ways = [sign * 0.5 * axes[:, 0] for sign in (1.0, -1.0)]
+        return max(ways, key=lambda way: objective(_moved(values, interior, way)))
+    return np.asarray(np.clip(step, -1.0, 1.0))
+
+
+def _ended(
     objective: Callable[[Point], float], values: dict[str, float], interior: Sequence[Bounds]
-) -> tuple[dict[str, float], Floats]:
-    """Return the values after Newton's method, and minus the second derivatives by log odds there."""
-    precision = -_hessian(objective, values, interior)
-    for _ in range(NEWTON if len(interior) else 0):
-        gradient = _gradient(objective, values, interior)
-        shift = np.linalg.pinv(precision, rcond=1e-8, hermitian=True) @ gradient
-        moved = _moved(values, interior, np.clip(shift, -0.5, 0.5))
-        if objective(moved) < objective(values):
-            break
-        values = moved
-        if float(np.abs(shift).max()) < 1e-6:
-            break
-    return values, -_hessian(objective, values, interior)
+) -> dict[str, float]:
+    """Put a parameter that has run far out at the end of its domain, where that is no worse."""
+    for each in interior:
+        odds = each.odds(values[each.name])
+        at_end = {**values, each.name: each.high if odds > 0 else each.low}
+        if abs(odds) > RUNAWAY and objective(at_end) >= objective(values):
+            values = at_end
+    return values
 
 
 def _moved(values: Point, parameters: Sequence[Bounds], shift: Floats) -> dict[str, float]:
-    there = {each.name: each.value(each.odds(values[each.name]) + by) for each, by in zip(parameters, shift, strict=True)}
-    return {**values, **there}
+    moved = dict(values)
+    for each, by in zip(parameters, shift, strict=True):
+        odds = each.odds(values[each.name]) + by
+        moved[each.name] = each.value(float(np.clip(odds, -FAR, FAR)))
+    return moved
 
 
 def _gradient(objective: Callable[[Point], float], values: Point, parameters: Sequence[Bounds]) -> Floats:

@@ -222,9 +222,8 @@ def _file() -> tuple[Source, _File]:
     text = resources.files("invsim.data").joinpath("calibration.toml").read_text(encoding="utf-8")
     source = Source("calibration.toml", text)
     file = convert(source, parse(source), _File)
-    for each in (*file.derived, *file.total):
-        for arm in [each.arm] if isinstance(each, _Derived) else each.arms:
-            get_arm(arm, where=source.name)
+    for arm in [*(each.arm for each in file.derived), *(arm for each in file.total for arm in each.arms)]:
+        get_arm(arm, where=source.name)
     return source, file
 
 
@@ -274,7 +273,9 @@ def derived(model_name: str) -> list[tuple[str, str, int, int, str]]:
 
 def totals(model_name: str) -> list[tuple[str, str, int, tuple[str, ...], str]]:
     """Return (class, metric, count, arms, where) of counts of one class over several arms."""
-    return [(e.constraint, e.metric, e.count, tuple(e.arms), e.where) for e in _file()[1].total if e.model == model_name]
+    return [
+        (e.constraint, e.metric, e.count, tuple(e.arms), e.where) for e in _file()[1].total if e.model == model_name
+    ]
 
 
 def published_tokens() -> Tokens:

@@ -136,9 +136,7 @@ def _costs(values: Sequence[float], model_name: str) -> TokenCosts:
     return TokenCosts(per_retry=per_retry, per_entry=per_entry, conflict=conflict if has_conflict else 0.0)
 
 
-def usage(
-    model: ProbabilisticModel, arm: str, *, scenario: str = "payments", attempts: str = "published"
-) -> Usage:
+def usage(model: ProbabilisticModel, arm: str, *, scenario: str = "payments", attempts: str = "published") -> Usage:
     """Return what a profile's streams do on average under an arm.
 
     Parameters
@@ -213,7 +211,8 @@ def _reported(
     residuals = _residuals(values, used)
     errors = np.array([each.error for each in residuals])
     rmse, largest = float(np.sqrt(np.mean(errors**2))), float(np.abs(errors).max())
-    return TokenFit(name, attempts, *values, se=se, rmse=rmse, largest=largest, residuals=residuals)
+    per_retry, per_entry, conflict = values
+    return TokenFit(name, attempts, per_retry, per_entry, conflict, se, rmse, largest, residuals)
 
 
 def _residuals(values: Sequence[float], used: Mapping[str, Sequence[Usage]]) -> tuple[TokenResidual, ...]:

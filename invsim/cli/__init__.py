@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from invsim import __version__
-from invsim.cli import explain, listings, paper, replay, run, serve
+from invsim.cli import calibrate, explain, listings, paper, replay, run, serve
 from invsim.errors import InvsimError, one_line
 
 USAGE_ERROR = 2
@@ -34,6 +34,7 @@ for command in (
     explain.explain,
     explain.sensitivity,
     replay.replay,
+    calibrate.calibrate,
     paper.paper,
     serve.serve,
     listings.scenario,

@@ -1,4 +1,4 @@
-"""What Wu and Canedo (2026) print, under the name that reports look it up by; the reader is ``invsim.data.published``."""
+"""What Wu and Canedo (2026) print, where reports look for it; the reader is ``invsim.data.published``."""
 
 from __future__ import annotations
 
