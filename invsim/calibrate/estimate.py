@@ -173,14 +173,15 @@ def estimate(
     )
 
 
-def fit(shape: Structure, evidence: Sequence[Integer]) -> Maximum:
-    """Return the maximum of the likelihood of some integers."""
+def fit(shape: Structure, evidence: Sequence[Integer], *, near: Mapping[str, float] | None = None) -> Maximum:
+    """Return the maximum of the likelihood of some integers, searched from the structure's starts or ``near`` values."""
     grouped, sums = cells(evidence), _totals(shape, evidence)
 
     def objective(values: Mapping[str, float]) -> float:
         return log_likelihood(grouped, spread_over_classes(shape, values), sums)
 
-    return maximise(objective, [Bounds(each.name, *each.domain) for each in shape.free], shape.starts())
+    bounds = [Bounds(each.name, *each.domain) for each in shape.free]
+    return maximise(objective, bounds, near or shape.starts(), near=near is not None)
 
 
 def _totals(shape: Structure, evidence: Sequence[Integer]) -> list[Total]:

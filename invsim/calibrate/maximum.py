@@ -22,7 +22,10 @@ NEAR = 1e-5
 """Share of a domain by which a value just inside an end is told from the end."""
 
 STEP = 0.02
-"""Log odds by which derivatives are taken."""
+"""Log odds by which second derivatives are taken."""
+
+FINE = 0.002
+"""Log odds by which first derivatives are taken: where they vanish is the maximum, so they must be sharp."""
 
 SWEEPS = 40
 NEWTON = 30
@@ -169,7 +172,12 @@ class Maximum:
 
 
 def maximise(
-    objective: Callable[[Point], float], parameters: Sequence[Bounds], start: Point, *, tolerance: float = 0.02
+    objective: Callable[[Point], float],
+    parameters: Sequence[Bounds],
+    start: Point,
+    *,
+    near: bool = False,
+    tolerance: float = 0.02,
 ) -> Maximum:
     """Return the maximum of a log likelihood: coordinate by coordinate, then by Newton's method.
 
@@ -178,18 +186,20 @@ def maximise(
     objective : callable
     parameters : sequence of Bounds
     start : mapping of name to float
+    near : bool
+        Whether the start is known to be near the maximum, so that the whole of each domain need not be looked at.
     tolerance : float
         Share of a domain by which the last sweep may still move a parameter; Newton's method does the rest.
     """
     values = dict(start)
-    reach = 1.0
+    reach = 0.01
     for sweep in range(SWEEPS):
         moved = 0.0
         for each in parameters:
-            best = _best(objective, values, each, reach if sweep else None)
+            best = _best(objective, values, each, reach if sweep or near else None)
             moved = max(moved, abs(best - values[each.name]) / (each.high - each.low))
             values[each.name] = best
-        if sweep and moved < tolerance:
+        if (sweep or near) and moved < tolerance:
             break
         reach = min(1.0, 3.0 * max(moved, tolerance))
     values = _climbed(objective, values, parameters)
@@ -298,9 +308,9 @@ def _moved(values: Point, parameters: Sequence[Bounds], shift: Floats) -> dict[s
 
 
 def _gradient(objective: Callable[[Point], float], values: Point, parameters: Sequence[Bounds]) -> Floats:
-    steps = STEP * np.eye(len(parameters))
+    steps = FINE * np.eye(len(parameters))
     both = [(objective(_moved(values, parameters, by)), objective(_moved(values, parameters, -by))) for by in steps]
-    return np.array([(up - down) / (2.0 * STEP) for up, down in both])
+    return np.array([(up - down) / (2.0 * FINE) for up, down in both])
 
 
 def _hessian(objective: Callable[[Point], float], values: Point, parameters: Sequence[Bounds]) -> Floats:

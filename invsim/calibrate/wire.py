@@ -282,7 +282,7 @@ def implied(measured: WireCost) -> tuple[Implied, ...]:
         ),
         Implied(
             "responses with any field, share", wire.carriers / wire.responses, 1.0,
-            "contradicts table_versions on every response (section 3.2); the paper does not say which responses lack it",
+            "contradicts table_versions on every response (section 3.2); which lack it is not said",
         ),
         Implied(
             "responses with table_versions, share", with_versions / wire.responses, wire.carriers / wire.responses,
