@@ -1,5 +1,6 @@
 """The estimator: its likelihood against the exact engine, its maxima against closed forms, its files against it."""
 
+import itertools
 import json
 import math
 import tomllib
@@ -303,7 +304,7 @@ def test_the_most_even_law_of_a_mean(mean: float) -> None:
     assert sum(pmf) == pytest.approx(1.0)
     assert sum(k * p for k, p in enumerate(pmf, start=1)) == pytest.approx(mean, abs=1e-6)
     if 1.1 < mean < 3.9:
-        ratios = [b / a for a, b in zip(pmf, pmf[1:], strict=False)]
+        ratios = [b / a for a, b in itertools.pairwise(pmf)]
         assert ratios == pytest.approx([ratios[0]] * 3, rel=1e-6)
 
 
@@ -325,7 +326,9 @@ def test_a_deterministic_model_is_predicted_to_the_integer() -> None:
     found = validate(["gpt-5-mini"])
     counts = [each for each in found if each.unit == "count"]
     assert len(counts) >= 8
-    assert all(each.predicted == pytest.approx(each.printed, abs=1e-6) and each.z == pytest.approx(0) for each in counts)
+    assert all(
+        each.predicted == pytest.approx(each.printed, abs=1e-6) and each.z == pytest.approx(0) for each in counts
+    )
     assert all(each.sampling == 0 for each in counts)
     assert any(each.parameters > 0.1 for each in counts)  # 27 of 27 is no certainty
     savings = [each for each in found if each.metric == "token_saving"]
