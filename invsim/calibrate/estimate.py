@@ -174,7 +174,7 @@ def estimate(
 
 
 def fit(shape: Structure, evidence: Sequence[Integer], *, near: Mapping[str, float] | None = None) -> Maximum:
-    """Return the maximum of the likelihood of some integers, searched from the structure's starts or ``near`` values."""
+    """Return the maximum of the likelihood of some integers, searched from the structure's starts or ``near`` some."""
     grouped, sums = cells(evidence), _totals(shape, evidence)
 
     def objective(values: Mapping[str, float]) -> float:
