@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from invsim.client.planners.models import PUBLISHED
+from invsim.client.planners.models import PUBLISHED, load_model
 from invsim.errors import InputError, UnknownNameError
 from invsim.paper.artifacts import TABLES, Artifact, artifacts, register
 from invsim.paper.claims import claims
@@ -48,7 +48,7 @@ def test_a_cell_is_worked_out_once(context: Context) -> None:
 
 def test_the_two_engines_agree_and_the_spread_is_that_of_a_publication(context: Context) -> None:
     measure = context.measure("payments", "claude-sonnet-4-6", "A2D", "first_try_eligible")
-    p = 92 / 108
+    p = load_model("claude-sonnet-4-6").behaviour("governed").p_apply
     assert measure.exact == pytest.approx(p)
     assert measure.sd == pytest.approx((p * (1 - p) / 27) ** 0.5)
     assert abs(measure.simulated.value - p) < 5 * measure.simulated.se
