@@ -1,0 +1,102 @@
+"""What is whole in a broken JSON text: everything up to the break, and whatever objects stand after it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+DEEPEST = 200
+"""Levels of nesting beyond which nothing is read."""
+
+_TOKEN = re.compile(r'\s*(?:("(?:[^"\\\x00-\x1f]|\\.)*")|([-+.\w]+)|([{}\[\],:]))')
+_CLOSER = {"{": "}", "[": "]"}
+
+
+def wanted_within(value: Any, wanted: Callable[[Any], bool]) -> Iterator[Any]:
+    """Yield the outermost wanted values at or within a value, in order."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if wanted(each):
+            yield each
+        elif isinstance(each, dict):
+            waiting.extend(reversed(each.values()))
+        elif isinstance(each, list):
+            waiting.extend(reversed(each))
+
+
+def salvage(text: str, wanted: Callable[[Any], bool]) -> Iterator[tuple[int, Any, frozenset[int]]]:
+    """Yield (offset, value, ids of the parts cut short) for the wanted values of a text that is not JSON as a whole.
+
+    Where an object breaks off, its text up to the break is closed and read; the search goes on behind the break. Each
+    character is read a fixed number of times, so that the cost grows with the length and not with its square.
+    """
+    decoder = json.JSONDecoder(parse_constant=lambda _: None)
+    at = text.find("{")
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(text, at)
+            cut: frozenset[int] = frozenset()
+        except RecursionError:  # nothing that nests so deep ends within as many characters
+            at = text.find("{", at + sys.getrecursionlimit() // 2)
+            continue
+        except ValueError as error:
+            end = max(at + 1, getattr(error, "pos", at))
+            value, cut = _closed(text, at, end)
+        try:
+            for each in wanted_within(_encodable(value), wanted):
+                yield at, each, cut
+        except (UnicodeEncodeError, RecursionError):  # half a surrogate pair, in what is broken anyway
+            cut = frozenset()
+        at = text.find("{", end)
+
+
+def _encodable(value: Any) -> Any:
+    """Return the value if all its text can be written, or raise."""
+    json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _closed(text: str, start: int, end: int) -> tuple[Any, frozenset[int]]:
+    """Return the value that begins at ``start`` with everything whole before ``end``, and what of it was cut."""
+    stack: list[str] = []
+    at, expects_value = start, True
+    whole, still_open = start, ""
+    while at < end and (token := _TOKEN.match(text, at, end)):
+        at = token.end()
+        _, scalar, mark = token.groups()
+        if mark in ("{", "["):
+            stack.append(mark)
+            if len(stack) > DEEPEST:
+                break
+            expects_value = mark == "["
+        elif mark in ("}", "]"):
+            if _CLOSER[stack.pop()] != mark or not stack:
+                break
+            expects_value = False
+        elif mark:
+            expects_value = mark == ":" or stack[-1] == "["
+            continue
+        elif not expects_value or (scalar and at == end):  # a key, or a number that may go on
+            continue
+        else:
+            expects_value = False
+        whole, still_open = at, "".join(stack)
+    try:
+        value = json.loads(text[start:whole] + "".join(_CLOSER[each] for each in reversed(still_open)))
+    except (ValueError, RecursionError):
+        return None, frozenset()
+    return value, _open_parts(value, len(still_open))
+
+
+def _open_parts(value: Any, depth: int) -> frozenset[int]:
+    """Return the ids of the containers that were open at the cut: the last item, of the last item, and so on."""
+    parts: list[int] = []
+    while len(parts) < depth and isinstance(value, dict | list):
+        parts.append(id(value))
+        inner = list(value.values()) if isinstance(value, dict) else value
+        value = inner[-1] if inner else None
+    return frozenset(parts)
