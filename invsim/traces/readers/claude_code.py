@@ -36,12 +36,12 @@ class ClaudeCodeReader:
 
     def read(self, path: Path, faults: Faults) -> Iterator[Call]:
         """Yield the calls of a file, session by session."""
-        lines = []
-        torn = False
-        for place, value, cut in read_records(path, faults, _is_line):
-            if value.get("type") in ("user", "assistant") or "parentUuid" in value:
-                lines.append(Fields(value, place, faults))
-            torn = bool(cut)
+        lines = [
+            Fields(value, place, faults)
+            for place, value, _ in read_records(path, faults, _is_line)
+            if value["type"] in ("user", "assistant") or "parentUuid" in value
+        ]
+        torn = any(each.kind == "torn-line" for each in faults.found)
         episodes: dict[str, Episode] = {}
         roots: dict[str, str] = {}
         for line in _by_parent(_once(lines, faults), faults):
@@ -55,7 +55,8 @@ class ClaudeCodeReader:
 
 
 def _is_line(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("type"), str) and ("sessionId" in value or "uuid" in value)
+    """Whether a value is a line of a session: summaries and snapshots are, and tell nothing of calls."""
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
 
 
 def _once(lines: list[Fields], faults: Faults) -> Iterator[Fields]:

@@ -10,7 +10,7 @@ from invsim.traces.readers.arguments import shallow, strict_json
 from invsim.traces.readers.fields import Fields
 from invsim.traces.readers.spans import Span
 
-_MODEL = frozenset({"chat", "generate_content", "text_completion"})
+_MODEL = ("chat", "generate_content", "text_completion")
 _FLAT = re.compile(
     r"(?:llm\.output_messages|gen_ai\.completion)\.(\d+)\.(?:message\.)?tool_calls\.(\d+)\.(?:tool_call\.)?"
     r"(id|name|arguments|function\.name|function\.arguments)"

@@ -1,0 +1,113 @@
+"""Whatever is done to a file: a reader raises nothing but ``InputError``, ends, and yields rows that can be written.
+
+Every registered reader is tried on the samples of its format, ``tests/data/traces/NAME``.
+"""
+
+import importlib.util
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import invsim.traces.readers  # noqa: F401
+from invsim.errors import InputError
+from invsim.traces.reader import HEAD, get_reader, reader_names
+from invsim.traces.schema import Call
+
+ROUNDS = {"inspect": 150}
+OTHERS = 500
+SLOWEST = 3.0
+TRACES = Path(__file__).parents[1] / "data" / "traces"
+
+needs_inspect = pytest.mark.skipif(importlib.util.find_spec("inspect_ai") is None, reason="inspect-ai is not installed")
+FORMATS = [pytest.param(name, marks=needs_inspect if name == "inspect" else ()) for name in reader_names()]
+FILES = [
+    pytest.param(name, path, id=f"{name}-{path.stem}", marks=needs_inspect if name == "inspect" else ())
+    for name in reader_names()
+    for path in sorted((TRACES / name).glob("*"))
+]
+LINES = [each for each in FILES if each.values[1].suffix == ".jsonl"]
+
+
+def check_rows(rows: list[Any]) -> None:
+    """Rows survive being written and read again: right types, counts that fit, no NaN, no half surrogate pair."""
+    for row in rows:
+        assert msgspec.json.decode(msgspec.json.encode(row), type=Call) == row
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_samples_and_knows_them(name: str) -> None:
+    files = sorted((TRACES / name).glob("*"))
+    assert files, f"put a small sample of the format into tests/data/traces/{name}"
+    for path in files:
+        assert get_reader(name).detect(path.read_bytes()[:HEAD], path)
+
+
+@pytest.mark.parametrize(("name", "path"), FILES)
+def test_first_reader_to_know_a_sample_is_its_own(name: str, path: Path) -> None:
+    head = path.read_bytes()[:HEAD]
+    assert next(each for each in reader_names() if get_reader(each).detect(head, path)) == name
+
+
+@pytest.mark.parametrize(("name", "path"), FILES)
+def test_damaged_files(name: str, path: Path, tmp_path: Path, mutator: Any, read_trace: Callable[..., Any]) -> None:
+    sound, damaged = path.read_bytes(), tmp_path / path.name
+    for seed in range(ROUNDS.get(name, OTHERS)):
+        data = mutator(seed).damage(sound)
+        damaged.write_bytes(data)
+        for each in reader_names():
+            assert get_reader(each).detect(data[:HEAD], damaged) in (True, False)
+        began = time.perf_counter()
+        try:
+            rows, _ = read_trace(damaged, name)
+        except InputError:
+            continue
+        assert time.perf_counter() - began < SLOWEST, seed
+        check_rows(rows)
+
+
+@pytest.mark.parametrize(("name", "path"), LINES)
+def test_damaged_line_loses_no_other_line(
+    name: str, path: Path, tmp_path: Path, mutator: Any, read_trace: Callable[..., Any]
+) -> None:
+    lines = path.read_bytes().splitlines()
+    one, many = tmp_path / "one.jsonl", tmp_path / "many.jsonl"
+
+    def asked(file: Path) -> set[str]:
+        """What was called and with what; an answer may be lost with the line it stood on."""
+        rows, _ = read_trace(file, name)
+        return {json.dumps([row.call_id, row.tool, row.request], sort_keys=True) for row in rows}
+
+    by_line = []
+    for line in lines:
+        one.write_bytes(line + b"\n")
+        by_line.append(asked(one))
+    assert any(by_line)
+    for seed in range(200):
+        damage = mutator(seed)
+        at = damage.random.randrange(len(lines))
+        many.write_bytes(b"\n".join([*lines[:at], damage.damage_line(lines[at]), *lines[at + 1 :], b""]))
+        kept = set().union(*(each for number, each in enumerate(by_line) if number != at))
+        assert kept <= asked(many), (seed, at)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_file_that_cannot_be_read_is_an_input_error(name: str, tmp_path: Path, read_trace: Callable[..., Any]) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_trace(tmp_path / "nowhere.jsonl", name)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_trace(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("data", [b"", b"\0" * 4096, b"\n\n\n", b"\xef\xbb\xbf", b"{", b"[" * 100_000, b"{}", b"null", b"1,2\n3,4\n"])
+def test_file_without_a_trace_has_no_rows(name: str, data: bytes, tmp_path: Path, read_trace: Callable[..., Any]) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    rows, faults = read_trace(path, name)
+    assert rows == []
+    assert all(each.file == str(path) and each.kind and each.message for each in faults)
