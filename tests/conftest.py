@@ -34,8 +34,8 @@ class Mutator:
     """Damages files the way disks, networks, editors and other programs do; the same seed, the same damage."""
 
     STRANGE = (
-        None, True, False, 0, -1, 7, 10**30, 1.5, 1e300, float("nan"), float("inf"), "", "x", "12", "\ud800", "\0", [], {},
-        [None], [[]], [{}], {"": None}, {"type": "text"}, ["x"], {"name": {"name": 1}},
+        None, True, False, 0, -1, 7, 10**30, 1.5, 1e300, float("nan"), float("inf"), "", "x", "12", "\ud800", "\0",
+        [], {}, [None], [[]], [{}], {"": None}, {"type": "text"}, ["x"], {"name": {"name": 1}},
     )  # fmt: skip
 
     def __init__(self, seed: int) -> None:
@@ -49,7 +49,9 @@ class Mutator:
 
     def damage_line(self, line: bytes) -> bytes:
         """Return a line damaged, but still one line or none."""
-        kind = self.random.choice((Mutator.flip, Mutator.cut_tail, Mutator.cut_middle, Mutator.zero, Mutator.swap_types))
+        kind = self.random.choice(
+            (Mutator.flip, Mutator.cut_tail, Mutator.cut_middle, Mutator.zero, Mutator.swap_types)
+        )
         return kind(self, line).replace(b"\n", b" ").replace(b"\r", b" ")
 
     def flip(self, data: bytes) -> bytes:
@@ -72,7 +74,9 @@ class Mutator:
 
     def insert(self, data: bytes) -> bytes:
         at = self.random.randint(0, len(data))
-        what = self.random.choice((b"\xff\xfe", b"\xef\xbb\xbf", b"\0\0\0", b'"', b"}", b"{", b"[" * 3000, b"9" * 5000, b"\\"))
+        what = self.random.choice(
+            (b"\xff\xfe", b"\xef\xbb\xbf", b"\0\0\0", b'"', b"}", b"{", b"[" * 3000, b"9" * 5000, b"\\")
+        )
         return data[:at] + what + data[at:]
 
     def lines(self, data: bytes) -> bytes:
@@ -92,13 +96,13 @@ class Mutator:
         return b"\n".join(found)
 
     def swap_types(self, data: bytes) -> bytes:
-        """Put something strange in place of a value, or take it away, or write it twice, and write all again as JSON."""
+        """Put something strange in place of a value, or take it away, or write it twice."""
         lines = data.split(b"\n")
         at = self.random.randrange(len(lines))
         for target in (lines[at], data):
             try:
                 value = json.loads(target)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             held = [value]
             self._swap(held)

@@ -61,12 +61,12 @@ def test_damaged_files(name: str, path: Path, tmp_path: Path, mutator: Any, read
         damaged.write_bytes(data)
         for each in reader_names():
             assert get_reader(each).detect(data[:HEAD], damaged) in (True, False)
-        began = time.perf_counter()
+        began = time.process_time()
         try:
             rows, _ = read_trace(damaged, name)
         except InputError:
             continue
-        assert time.perf_counter() - began < SLOWEST, seed
+        assert time.process_time() - began < SLOWEST, seed
         check_rows(rows)
 
 
@@ -104,8 +104,12 @@ def test_file_that_cannot_be_read_is_an_input_error(name: str, tmp_path: Path, r
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("data", [b"", b"\0" * 4096, b"\n\n\n", b"\xef\xbb\xbf", b"{", b"[" * 100_000, b"{}", b"null", b"1,2\n3,4\n"])
-def test_file_without_a_trace_has_no_rows(name: str, data: bytes, tmp_path: Path, read_trace: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(
+    "data", [b"", b"\0" * 4096, b"\n\n\n", b"\xef\xbb\xbf", b"{", b"[" * 100_000, b"{}", b"null", b"1,2\n3,4\n"]
+)
+def test_file_without_a_trace_has_no_rows(
+    name: str, data: bytes, tmp_path: Path, read_trace: Callable[..., Any]
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(data)
     rows, faults = read_trace(path, name)

@@ -10,7 +10,7 @@ from typing import IO, Any, NamedTuple
 
 from invsim.errors import InputError
 from invsim.traces.reader import Faults
-from invsim.traces.readers.records import unreadable
+from invsim.traces.readers.records import open_bytes, unreadable
 
 LARGEST_MEMBER = 1 << 30
 """Bytes of a member once unpacked; a larger one is not read."""
@@ -49,7 +49,7 @@ def read_members(path: Path, faults: Faults, wanted: Callable[[str], bool]) -> I
         If the file cannot be read, or a member is packed by a method for which a library is missing.
     """
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             yield from _members(file, path, faults, wanted)
     except OSError as error:
         raise unreadable(path, error) from None

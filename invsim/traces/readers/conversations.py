@@ -96,19 +96,18 @@ class Conversation:
             arguments = parse_arguments(written, cut=turn.finish_reason in CUT)
             at = tool.start if tool else turn.at
             name = asked.tool or (gen_ai.tool_name(tool) if tool else None)
-            episode.call(tool.place if tool else asked.place, name, arguments, asked.call_id, at)
+            call = episode.call(tool.place if tool else asked.place, name, arguments, asked.call_id, at)
             if tool:
-                episode.answer(tool.place, asked.call_id, ran.answer(tool), name)
+                episode.give(call, ran.answer(tool))
             elif asked.call_id in shown:
-                episode.answer(asked.place, asked.call_id, Answer(shown[asked.call_id]), name)
+                episode.give(call, Answer(shown[asked.call_id]))
         if not turn.size and turn.finish_reason in REFUSALS:
             episode.refuse()
 
     def _add_tool(self, episode: Episode, span: Span, ran: _Ran) -> None:
-        name, call_id = gen_ai.tool_name(span), gen_ai.call_id(span) or f"span {span.span_id}"
-        episode.call(span.place, name, parse_arguments(gen_ai.arguments(span)), call_id, span.start)
-        if name:
-            episode.answer(span.place, call_id, ran.answer(span), name)
+        arguments = parse_arguments(gen_ai.arguments(span))
+        call = episode.call(span.place, gen_ai.tool_name(span), arguments, gen_ai.call_id(span), span.start)
+        episode.give(call, ran.answer(span))
 
 
 class _Ran:

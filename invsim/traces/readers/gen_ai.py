@@ -12,8 +12,8 @@ from invsim.traces.readers.spans import Span
 
 _MODEL = ("chat", "generate_content", "text_completion")
 _FLAT = re.compile(
-    r"(?:llm\.output_messages|gen_ai\.completion)\.(\d+)\.(?:message\.)?tool_calls\.(\d+)\.(?:tool_call\.)?"
-    r"(id|name|arguments|function\.name|function\.arguments)"
+    r"(?:llm\.output_messages|gen_ai\.completion)\.(\d{1,9})\.(?:message\.)?"
+    r"tool_calls\.(\d{1,9})\.(?:tool_call\.)?(id|name|arguments|function\.name|function\.arguments)"
 )
 
 

@@ -18,7 +18,7 @@ from invsim.traces.readers.archive import read_members
 from invsim.traces.readers.fields import Fields
 from invsim.traces.readers.inspect_sample import add_events, load_sample
 from invsim.traces.readers.messages import add_message
-from invsim.traces.readers.records import decode, note, read_records
+from invsim.traces.readers.records import decode, note, open_bytes, read_records
 from invsim.traces.readers.salvage import salvage
 from invsim.traces.readers.turns import Episode, Identity
 from invsim.traces.schema import Call
@@ -149,11 +149,8 @@ def _is_sample(value: dict[str, Any]) -> bool:
 
 
 def _is_archive(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(2) == b"PK"
-    except OSError:
-        return False  # reading it says why
+    with open_bytes(path) as file:
+        return file.read(2) == b"PK"
 
 
 def _is_complete(sample: Fields) -> bool:

@@ -108,7 +108,7 @@ def _add_answer(message: Fields, episode: Episode) -> None:
         told = message.table("error")
         flag: bool | None = True
         content = (told.text("message") if told else None) or content
-        outcome = ERROR_KINDS.get(str(error.get("type")), "error")
+        outcome = ERROR_KINDS.get(str(error.get("type")))
     else:
         flag = message.flag("error") if "error" in message else message.flag("is_error")
     answer = Answer(content, flag, message.count("status_code"), outcome, time_of(message))

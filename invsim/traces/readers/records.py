@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,9 @@ Wanted: TypeAlias = Callable[[Any], bool]
 
 LOOKED_AT = 64
 """Lines that tell whether a file holds a record a line or is one document."""
+
+LONGEST_RUN = 1000
+"""Lines in a row that are no JSON by themselves and are looked at together."""
 
 BOM = b"\xef\xbb\xbf"
 
@@ -50,11 +53,11 @@ class Decoded(NamedTuple):
     doubts: tuple[str, ...] = ()
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return a file's bytes; an unreadable one is an ``InputError`` that names it."""
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file; one that cannot be opened is an ``InputError`` that names it."""
     try:
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
+        return path.open("rb")
+    except (OSError, ValueError) as error:  # a path with a NUL byte is a ValueError
         raise unreadable(path, error) from None
 
 
@@ -96,19 +99,23 @@ def read_records(path: Path, faults: Faults, wanted: Wanted) -> Iterator[Record]
         If the file cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             head = [line for _, line in zip(range(LOOKED_AT), file, strict=False)]
             if any(_holds(line, wanted) for line in head):
                 yield from _read_lines(chain(head, file), faults, wanted)
                 return
-    except (OSError, ValueError) as error:
+            data = b"".join(chain(head, file))
+    except OSError as error:
         raise unreadable(path, error) from None
-    yield from _read_document(read_bytes(path), faults, wanted)
+    yield from _read_document(data, faults, wanted)
 
 
 def _holds(line: bytes, wanted: Wanted) -> bool:
+    bare = _bare(line)
+    if not bare.endswith((b"}", b"]")) or bare[:1] not in (b"{", b"["):
+        return False
     try:
-        value = decode(_bare(line)).value
+        value = decode(bare).value
     except ValueError:
         return False
     return any(True for _ in wanted_within(value, wanted))
@@ -119,6 +126,7 @@ def _bare(line: bytes) -> bytes:
 
 
 def _read_lines(lines: Iterator[bytes], faults: Faults, wanted: Wanted) -> Iterator[Record]:
+    bad: list[tuple[int, bytes]] = []
     for number, raw in enumerate(lines, 1):
         line, place = _bare(raw), f"line {number}"
         if not line.strip(b"\0 \t[]"):
@@ -127,15 +135,45 @@ def _read_lines(lines: Iterator[bytes], faults: Faults, wanted: Wanted) -> Itera
             continue
         try:
             value, doubts = decode(line)
+        except ValueError:
+            bad.append((number, raw))
+            if len(bad) < LONGEST_RUN:
+                continue
+        yield from _read_bad(bad, faults, wanted)
+        if not bad or bad[-1][0] != number:
+            note(doubts, place, faults)
+            yield from _records(place, value, faults, wanted)
+        bad = []
+    yield from _read_bad(bad, faults, wanted)
+
+
+def _read_bad(run: list[tuple[int, bytes]], faults: Faults, wanted: Wanted) -> Iterator[Record]:
+    """Yield what is whole in lines that are no JSON by themselves: a record over several lines, or pieces of records."""
+    if not run:
+        return
+    first = run[0][0]
+    try:
+        value, _ = decode(b"".join(raw for _, raw in run).strip().removesuffix(b","))
+    except ValueError:
+        pass
+    else:
+        faults.add(f"line {first}", "split-line", f"one value on {len(run)} lines", lost=False)
+        yield from _records(f"line {first}", value, faults, wanted)
+        return
+    for number, raw in run:
+        try:
+            decode(_bare(raw))
         except ValueError as error:
             kind = "bad-line" if raw.endswith(b"\n") else "torn-line"
-            faults.add(place, kind, f"not JSON: {error}")
-            text = line.replace(b"\0", b"").decode("utf-8", errors="replace")
-            for _, value, torn in salvage(text, wanted):
-                yield Record(place, value, torn)
-            continue
-        note(doubts, place, faults)
-        yield from _records(place, value, faults, wanted)
+            faults.add(f"line {number}", kind, f"not JSON: {error}")
+    # A line is a text of its own, lest what breaks off in one swallow the next; only then are they one text.
+    texts = [raw.replace(b"\0", b"").decode("utf-8", errors="replace") for _, raw in run]
+    found = [(number, each) for (number, _), text in zip(run, texts, strict=True) for each in salvage(text, wanted)]
+    if not found:
+        text = "".join(texts)
+        found = [(first + text.count("\n", 0, each[0]), each) for each in salvage(text, wanted)]
+    for number, (_, value, torn) in found:
+        yield Record(f"line {number}", value, torn)
 
 
 def _read_document(data: bytes, faults: Faults, wanted: Wanted) -> Iterator[Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ def salvage(text: str, wanted: Callable[[Any], bool]) -> Iterator[tuple[int, Any
     Where an object breaks off, its text up to the break is closed and read; the search goes on behind the break. Each
     character is read a fixed number of times, so that the cost grows with the length and not with its square.
     """
-    decoder = json.JSONDecoder(parse_constant=lambda _: None)
+    decoder = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_finite, parse_int=_whole)
     at = text.find("{")
     while at >= 0:
         try:
@@ -45,7 +46,7 @@ def salvage(text: str, wanted: Callable[[Any], bool]) -> Iterator[tuple[int, Any
             continue
         except ValueError as error:
             end = max(at + 1, getattr(error, "pos", at))
-            value, cut = _closed(text, at, end)
+            value, cut = _closed(text, at, end, decoder)
         try:
             for each in wanted_within(_encodable(value), wanted):
                 yield at, each, cut
@@ -54,13 +55,22 @@ def salvage(text: str, wanted: Callable[[Any], bool]) -> Iterator[tuple[int, Any
         at = text.find("{", end)
 
 
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if len(text) < sys.int_info.str_digits_check_threshold else None
+
+
 def _encodable(value: Any) -> Any:
     """Return the value if all its text can be written, or raise."""
     json.dumps(value, ensure_ascii=False).encode()
     return value
 
 
-def _closed(text: str, start: int, end: int) -> tuple[Any, frozenset[int]]:
+def _closed(text: str, start: int, end: int, decoder: json.JSONDecoder) -> tuple[Any, frozenset[int]]:
     """Return the value that begins at ``start`` with everything whole before ``end``, and what of it was cut."""
     stack: list[str] = []
     at, expects_value = start, True
@@ -86,7 +96,7 @@ def _closed(text: str, start: int, end: int) -> tuple[Any, frozenset[int]]:
             expects_value = False
         whole, still_open = at, "".join(stack)
     try:
-        value = json.loads(text[start:whole] + "".join(_CLOSER[each] for each in reversed(still_open)))
+        value = decoder.decode(text[start:whole] + "".join(_CLOSER[each] for each in reversed(still_open)))
     except (ValueError, RecursionError):
         return None, frozenset()
     return value, _open_parts(value, len(still_open))

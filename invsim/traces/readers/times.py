@@ -53,7 +53,7 @@ def _from_number(value: float) -> Moment | None:
         if value < bound:
             whole = int(value)
             rest = round((value - whole) * factor) if isinstance(value, float) else 0
-            return Moment(whole * factor + rest)
+            return Moment(whole * factor + rest) if whole * factor + rest else None
     return None
 
 

@@ -69,7 +69,9 @@ class Answer(NamedTuple):
 
 
 @dataclass
-class _Draft:
+class Pending:
+    """A call on its way to a row."""
+
     turn: Turn
     seq: int
     place: str
@@ -87,8 +89,8 @@ class Episode:
 
     def __init__(self, identity: Identity, faults: Faults) -> None:
         self.identity, self.faults = identity, faults
-        self._drafts: list[_Draft] = []
-        self._by_id: dict[str, list[_Draft]] = {}
+        self._drafts: list[Pending] = []
+        self._by_id: dict[str, list[Pending]] = {}
         self._turns: dict[str, Turn] = {}
         self._turn: Turn | None = None
         self._steps = 0
@@ -111,20 +113,21 @@ class Episode:
 
     def call(
         self, place: str, tool: str | None, arguments: Arguments, call_id: str | None, at: Moment | None = None
-    ) -> None:
-        """Add a call to the turn; one without a tool's name is no row."""
+    ) -> Pending | None:
+        """Add a call to the turn and return it; one without a tool's name is no row, and None."""
         turn = self._turn or self.turn()
         if not tool:
             self.faults.add(place, "no-tool", "a call that names no tool")
-            return
+            return None
         same = self._by_id.setdefault(call_id, []) if call_id else []
         if any(each.turn is turn for each in same[-1:]):
             self.faults.add(place, "duplicate-id", f"call id {call_id!r} twice in one turn", lost=False)
-        draft = _Draft(turn, turn.size, place, tool, arguments, call_id, at)
+        draft = Pending(turn, turn.size, place, tool, arguments, call_id, at)
         draft.warnings.update(dict.fromkeys(arguments.warnings))
         turn.size += 1
         self._drafts.append(draft)
         same.append(draft)
+        return draft
 
     def awaits(self, call_id: str | None) -> bool:
         """Return whether a call of that id is unanswered."""
@@ -132,7 +135,7 @@ class Episode:
 
     def answer(self, place: str, call_id: str | None, answer: Answer, tool: str | None = None) -> None:
         """Give a call its answer: the latest unanswered one of that id, or, without an id, the oldest of the turn."""
-        answer = replace_content(answer)
+        answer = _readable(answer)
         draft = self._asked(call_id, tool)
         if draft is not None:
             if call_id is None:
@@ -144,6 +147,11 @@ class Episode:
             self._answer_alone(place, call_id, answer, tool)
         else:
             self.faults.add(place, "orphan-answer", f"no call of id {call_id!r} came before")
+
+    def give(self, call: Pending | None, answer: Answer) -> None:
+        """Give an answer to a call that is known otherwise than by its id."""
+        if call is not None:
+            call.answer = _readable(answer)
 
     def calls(self, *, complete: bool = True) -> Iterator[Call]:
         """Yield the rows.
@@ -160,7 +168,7 @@ class Episode:
             calls[-1] = msgspec.structs.replace(calls[-1], warnings=(*calls[-1].warnings, LOG_ENDS))
         yield from calls
 
-    def _asked(self, call_id: str | None, tool: str | None) -> _Draft | None:
+    def _asked(self, call_id: str | None, tool: str | None) -> Pending | None:
         if call_id is not None:
             open_ones = [each for each in self._by_id.get(call_id, ()) if each.answer is None]
             # Two calls of one id in one turn are answered in order; an id used again means its latest use.
@@ -170,10 +178,10 @@ class Episode:
         open_ones = [each for each in self._drafts[len(self._drafts) - size :] if each.answer is None]
         return next((each for each in open_ones if tool is None or each.tool == tool), None)
 
-    def _latest(self, call_id: str | None) -> _Draft | None:
+    def _latest(self, call_id: str | None) -> Pending | None:
         return self._by_id[call_id][-1] if call_id in self._by_id and call_id is not None else None
 
-    def _answer_again(self, place: str, draft: _Draft, answer: Answer) -> None:
+    def _answer_again(self, place: str, draft: Pending, answer: Answer) -> None:
         before = draft.answer.status if draft.answer else None
         if before in TRANSPORT:  # sent again by the client: the model saw the last answer alone
             draft.transport_retries += 1
@@ -185,10 +193,10 @@ class Episode:
         """Keep an answer whose call the log lacks: a row of its own, of unknown request and order."""
         self.faults.add(place, "orphan-answer", f"the call that {tool!r} answers is not in the log", lost=False)
         self.turn()
-        self.call(place, tool, Arguments(None, None, "invalid", ("orphan-answer",)), call_id)
-        self._drafts[-1].answer = answer
+        call = self.call(place, tool, Arguments(None, None, "invalid", ("orphan-answer",)), call_id)
+        self.give(call, answer)
 
-    def _row(self, draft: _Draft) -> Call:
+    def _row(self, draft: Pending) -> Call:
         turn, identity, answer = draft.turn, self.identity, draft.answer
         response, hint, verdict, status = None, Hint(), Verdict("missing"), None
         if answer is not None:
@@ -240,15 +248,14 @@ class Episode:
             warnings=tuple(warnings),
         )
 
-    def _response(self, draft: _Draft, answer: Answer) -> Any:
+    def _response(self, draft: Pending, answer: Answer) -> Any:
         if shallow(answer.content):
             return answer.content
         self.faults.add(draft.place, "too-deep", "an answer nests too deeply and was read as null", lost=False)
         return None
 
 
-def replace_content(answer: Answer) -> Answer:
-    """Return the answer with JSON text read, and the texts of content blocks joined."""
+def _readable(answer: Answer) -> Answer:
     return answer._replace(content=plain_content(answer.content), status=as_status(answer.status))
 
 
