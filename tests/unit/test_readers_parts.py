@@ -363,6 +363,13 @@ def test_salvage_keeps_what_stands_before_and_after_a_break() -> None:
     assert found == [({"n": 1, "x": [1, 2]}, False), ({"n": 2, "x": [1]}, True), ({"n": 3}, False)]
 
 
+def test_salvage_leaves_out_what_is_half_there() -> None:
+    text = '{"n": 1, "calls": [{"id": 1, "with": {"a": 1}}, {"id": 2, "with": {"a": [1], "b":'
+    ((_, value, torn),) = salvage(text, is_sample)
+    assert value == {"n": 1, "calls": [{"id": 1, "with": {"a": 1}}]}
+    assert torn == {id(value), id(value["calls"])}
+
+
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.data())
 def test_salvage_of_any_cut_is_a_prefix(numbers: list[int], data: Any) -> None:
     whole = [{"n": each, "x": {"y": [each, "é\\"]}} for each in numbers]
@@ -382,7 +389,7 @@ def test_salvage_takes_time_in_proportion() -> None:
 
 @pytest.mark.parametrize(
     "written",
-    ['{"n": 1}\n{"n": 2}\n', '[{"n": 1},\n{"n": 2}]', '[\n {"n": 1},\n {\n"n": 2}\n]', '\ufeff{"n": 1}\r\n{"n": 2}'],
+    ['{"n": 1}\n{"n": 2}\n', '[{"n": 1},\n{"n": 2}]', '[\n {\n"n": 1},\n {\n"n": 2}\n]', '\ufeff{"n": 1}\r\n{"n": 2}'],
 )
 def test_records_of_lines_and_documents(written: str, tmp_path: Path) -> None:
     path, faults = tmp_path / "file", Faults("file")
@@ -400,7 +407,7 @@ def test_bad_lines_are_located_and_what_is_whole_in_them_is_kept(tmp_path: Path)
         ("line 3", {"n": 2}),
         ("line 3", {"n": 3}),
         ("line 4, [1]", {"n": 4}),
-        ("line 6", {"n": 5, "x": [1, {}]}),
+        ("line 6", {"n": 5, "x": [1]}),
     ]
     assert [(each.place, each.kind) for each in faults.found] == [
         ("line 2", "nul-bytes"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
 from invsim.traces.reader import Faults
 from invsim.traces.readers import gen_ai
@@ -43,11 +45,14 @@ class Conversation:
         )
         episode = Episode(identity, self.faults)
         ran = _Ran(tools, self._http())
-        shown = dict(zip((each.span_id for each in models), models[1:], strict=False))
+        asked = {
+            id(each): [(call, ran.take(call.call_id, each)) for call in gen_ai.asked_calls(each)] for each in models
+        }
+        shown = {id(each): gen_ai.answered_calls(after) for each, after in pairwise(models)}
         busy_until = -1
         for span in steps:
             if gen_ai.is_model(span):
-                self._add_turn(episode, span, ran, shown.get(span.span_id))
+                self._add_turn(episode, span, asked[id(span)], ran, shown.get(id(span), {}))
                 busy_until = -1
             elif not ran.is_taken(span):
                 if not models or _begin(span) < _begin(models[0]):
@@ -81,7 +86,14 @@ class Conversation:
                 found.setdefault((each.trace_id, each.parent_id), []).append(each)
         return found
 
-    def _add_turn(self, episode: Episode, span: Span, ran: _Ran, following: Span | None) -> None:
+    def _add_turn(
+        self,
+        episode: Episode,
+        span: Span,
+        asked: list[tuple[gen_ai.Asked, Span | None]],
+        ran: _Ran,
+        shown: dict[str, Any],
+    ) -> None:
         turn = episode.turn()
         told = span.attributes
         turn.model = told.text("gen_ai.response.model", "llm.model_name")
@@ -89,18 +101,16 @@ class Conversation:
         turn.model_requested = told.text("gen_ai.request.model")
         turn.usage, turn.usage_id = span_usage(told), f"{span.trace_id}/{span.span_id}"
         turn.finish_reason, turn.at = gen_ai.finish_reason(span), span.end or span.start
-        shown = gen_ai.answered_calls(following) if following else {}
-        for asked in gen_ai.asked_calls(span):
-            tool = ran.take(asked.call_id, after=span)
-            written = gen_ai.arguments(tool) if tool and asked.arguments is None else asked.arguments
+        for call, tool in asked:
+            written = gen_ai.arguments(tool) if tool and call.arguments is None else call.arguments
             arguments = parse_arguments(written, cut=turn.finish_reason in CUT)
-            at = tool.start if tool else turn.at
-            name = asked.tool or (gen_ai.tool_name(tool) if tool else None)
-            call = episode.call(tool.place if tool else asked.place, name, arguments, asked.call_id, at)
+            name = call.tool or (gen_ai.tool_name(tool) if tool else None)
+            place, at = (tool.place, tool.start) if tool else (call.place, turn.at)
+            pending = episode.call(place, name, arguments, call.call_id, at)
             if tool:
-                episode.give(call, ran.answer(tool))
-            elif asked.call_id in shown:
-                episode.give(call, Answer(shown[asked.call_id]))
+                episode.give(pending, ran.answer(tool))
+            elif call.call_id in shown:
+                episode.give(pending, Answer(shown[call.call_id]))
         if not turn.size and turn.finish_reason in REFUSALS:
             episode.refuse()
 
@@ -121,10 +131,11 @@ class _Ran:
                 self._by_call.setdefault(call_id, []).append(each)
         self._taken: set[int] = set()
 
-    def take(self, call_id: str | None, *, after: Span) -> Span | None:
+    def take(self, call_id: str | None, after: Span) -> Span | None:
         """Return the first tool that ran for a call, not before it was asked for; models use ids again."""
         for each in self._by_call.get(call_id or "", ()):
-            if id(each) not in self._taken and _begin(each) >= _begin(after):
+            known = each.start is not None and after.start is not None
+            if id(each) not in self._taken and (not known or _begin(each) >= _begin(after)):
                 self._taken.add(id(each))
                 return each
         return None

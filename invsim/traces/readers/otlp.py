@@ -39,9 +39,9 @@ class OtlpReader:
         found = without_duplicates(
             (
                 span
-                for place, value, _ in read_records(path, faults, _is_part)
+                for place, value, torn in read_records(path, faults, _is_part)
                 for fields in spans_of(Fields(value, place, faults))
-                if (span := read_span(fields)) is not None
+                if id(fields.data) not in torn and (span := read_span(fields)) is not None
             ),
             faults,
         )

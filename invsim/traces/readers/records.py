@@ -148,7 +148,7 @@ def _read_lines(lines: Iterator[bytes], faults: Faults, wanted: Wanted) -> Itera
 
 
 def _read_bad(run: list[tuple[int, bytes]], faults: Faults, wanted: Wanted) -> Iterator[Record]:
-    """Yield what is whole in lines that are no JSON by themselves: a record over several lines, or pieces of records."""
+    """Yield what is whole in lines that are no JSON by themselves: a record over several lines, or pieces of some."""
     if not run:
         return
     first = run[0][0]

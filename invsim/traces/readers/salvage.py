@@ -32,8 +32,9 @@ def wanted_within(value: Any, wanted: Callable[[Any], bool]) -> Iterator[Any]:
 def salvage(text: str, wanted: Callable[[Any], bool]) -> Iterator[tuple[int, Any, frozenset[int]]]:
     """Yield (offset, value, ids of the parts cut short) for the wanted values of a text that is not JSON as a whole.
 
-    Where an object breaks off, its text up to the break is closed and read; the search goes on behind the break. Each
-    character is read a fixed number of times, so that the cost grows with the length and not with its square.
+    Where an object breaks off, its text up to the break is closed and read; the search goes on behind the break. What
+    is half there within a wanted value (a message, a call) is left out of it. Each character is read a fixed number of
+    times, so that the cost grows with the length and not with its square.
     """
     decoder = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_finite, parse_int=_whole)
     at = text.find("{")
@@ -46,7 +47,7 @@ def salvage(text: str, wanted: Callable[[Any], bool]) -> Iterator[tuple[int, Any
             continue
         except ValueError as error:
             end = max(at + 1, getattr(error, "pos", at))
-            value, cut = _closed(text, at, end, decoder)
+            value, cut = _closed(text, at, end, decoder, wanted)
         try:
             for each in wanted_within(_encodable(value), wanted):
                 yield at, each, cut
@@ -70,7 +71,9 @@ def _encodable(value: Any) -> Any:
     return value
 
 
-def _closed(text: str, start: int, end: int, decoder: json.JSONDecoder) -> tuple[Any, frozenset[int]]:
+def _closed(
+    text: str, start: int, end: int, decoder: json.JSONDecoder, wanted: Callable[[Any], bool]
+) -> tuple[Any, frozenset[int]]:
     """Return the value that begins at ``start`` with everything whole before ``end``, and what of it was cut."""
     stack: list[str] = []
     at, expects_value = start, True
@@ -99,14 +102,32 @@ def _closed(text: str, start: int, end: int, decoder: json.JSONDecoder) -> tuple
         value = decoder.decode(text[start:whole] + "".join(_CLOSER[each] for each in reversed(still_open)))
     except (ValueError, RecursionError):
         return None, frozenset()
-    return value, _open_parts(value, len(still_open))
+    path = _open_path(value, len(still_open))
+    _leave_out_halves(path, wanted)
+    return value, frozenset(map(id, path))
 
 
-def _open_parts(value: Any, depth: int) -> frozenset[int]:
-    """Return the ids of the containers that were open at the cut: the last item, of the last item, and so on."""
-    parts: list[int] = []
-    while len(parts) < depth and isinstance(value, dict | list):
-        parts.append(id(value))
+def _open_path(value: Any, depth: int) -> list[Any]:
+    """Return the containers that were open at the cut: the value, its last item, the last item of that, and so on."""
+    path: list[Any] = []
+    while len(path) < depth and isinstance(value, dict | list):
+        path.append(value)
         inner = list(value.values()) if isinstance(value, dict) else value
         value = inner[-1] if inner else None
-    return frozenset(parts)
+    return path
+
+
+def _leave_out_halves(path: list[Any], wanted: Callable[[Any], bool]) -> None:
+    """Take the objects that broke off out of what is wanted, up to the innermost array that they broke off in.
+
+    A wanted object within a wanted one stays if it has items already, as a run's episode with messages does.
+    """
+    found = [at for at, each in enumerate(path) if wanted(each)]
+    kept = next(
+        (at for at in reversed(found) if any(isinstance(each, list) and each for each in path[at].values())), None
+    )
+    last = kept if kept is not None else min(found, default=len(path))
+    while len(path) > last + 1 and isinstance(path[-1], dict):
+        path.pop()
+        holder: Any = path[-1]
+        holder.pop(next(reversed(holder)) if isinstance(holder, dict) else -1)

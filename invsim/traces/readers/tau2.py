@@ -27,8 +27,9 @@ _STOPPED = frozenset(
 )
 """Reasons of termination after which it is not known what the model would have done."""
 
-_RESULTS = re.compile(rb'"(?:agent_info|simulation_run)"\s*:')
-_SIMULATION = re.compile(rb'"termination_reason"\s*:|"simulations"\s*:\s*\[')
+_AGENT = re.compile(rb'"agent_info"\s*:')
+_RESULTS = re.compile(rb'"(?:user_info|environment_info|simulations)"\s*:')
+_SIMULATION = re.compile(rb'"(?:simulation_run|termination_reason)"\s*:')
 
 
 class Tau2Reader:
@@ -38,7 +39,7 @@ class Tau2Reader:
 
     def detect(self, head: bytes, path: Path) -> bool:
         """Return whether there are simulations, or the header of their results."""
-        return bool(_RESULTS.search(head) or _SIMULATION.search(head))
+        return bool((_AGENT.search(head) and _RESULTS.search(head)) or _SIMULATION.search(head))
 
     def read(self, path: Path, faults: Faults) -> Iterator[Call]:
         """Yield the calls of a file, simulation by simulation."""

@@ -49,12 +49,10 @@ def moment(value: Any) -> Moment | None:
 def _from_number(value: float) -> Moment | None:
     if not 0 < value < _LARGEST or (isinstance(value, float) and not math.isfinite(value)):
         return None
-    for bound, factor in _UNITS:
-        if value < bound:
-            whole = int(value)
-            rest = round((value - whole) * factor) if isinstance(value, float) else 0
-            return Moment(whole * factor + rest) if whole * factor + rest else None
-    return None
+    factor = next(factor for bound, factor in _UNITS if value < bound)
+    whole = int(value)
+    ns = whole * factor + (round((value - whole) * factor) if isinstance(value, float) else 0)
+    return Moment(ns) if 0 < ns <= _LARGEST else None
 
 
 def _from_iso(text: str) -> Moment | None:
