@@ -324,23 +324,20 @@ def test_wrong_types_in_any_field_cost_no_other_record(read: Read, key: str, str
         "model": "m",
         "messages": [asked(("a", "dig", {"row": 1}), usage={"prompt_tokens": 3}, timestamp=1), told("a", "ok"), DONE],
     }
-    rows, faults = read(good, spoiled(good), good)
+    rows, faults = read(good, spoiled(good), {**good, "id": "other"})
     sound = [each for each in rows if not each.source_pos.startswith("line 2")]
     assert [(each.call_id, each.request, each.outcome) for each in sound] == [("a", {"row": 1}, "ok")] * 2
     assert all(each.place.startswith("line ") for each in faults)
 
 
 def test_numbers_text_and_depth_that_no_one_can_write(read: Read) -> None:
-    line = (
-        '{"id": "e", "messages": [' + json.dumps(asked(("a", "dig", {}))) + ", " + json.dumps(told("a", "X")) + "]}\n"
-    )
-    huge = line.replace('"X"', '{"n": ' + "9" * 5000 + ', "m": NaN, "t": "\\ud800"}')
-    deep = line.replace('"X"', "[" * 400 + "]" * 400)
+    record = json.dumps({"id": "ID", "messages": [asked(("a", "dig", {})), told("a", "X")]}) + "\n"
+    first, second, third, fourth = (record.replace("ID", f"e{number}") for number in range(4))
     rows, faults = read(
-        huge.encode(),
-        deep.encode(),
-        line.replace("X", "\xff").encode("latin-1"),
-        b"\xef\xbb\xbf" + line.replace("\n", "\r\n").encode(),
+        first.replace('"X"', '{"n": ' + "9" * 5000 + ', "m": NaN, "t": "\\ud800"}').encode(),
+        second.replace('"X"', "[" * 400 + "]" * 400).encode(),
+        third.replace("X", "\xff").encode("latin-1"),
+        b"\xef\xbb\xbf" + fourth.replace("\n", "\r\n").encode(),
     )
     assert [each.response for each in rows] == [{"n": None, "m": None, "t": "?"}, None, "\ufffd", "X"]
     assert [(each.place.split(",")[0], each.kind) for each in faults] == [
@@ -365,3 +362,11 @@ def test_mixed_and_bad_times(read: Read) -> None:
     assert [each.t_start for each in rows] == [noon] * 4 + [None] * 2
     assert [each.warnings for each in rows] == [()] * 3 + [("naive-time",)] + [()] * 2
     assert kinds(faults) == [("line 1, messages[8], timestamp", "bad-time", False)]
+
+
+def test_record_repeated_counts_once_and_another_of_its_name_is_renamed(read: Read) -> None:
+    record = {"id": "e", "messages": [asked(("a", "dig", {"row": 1})), told("a", "ok"), DONE]}
+    other = {"id": "e", "messages": [asked(("a", "dig", {"row": 2})), told("a", "ok"), DONE]}
+    rows, faults = read(record, other, record)
+    assert [(each.episode_id, each.request) for each in rows] == [("e", {"row": 1}), ("e#2", {"row": 2})]
+    assert kinds(faults) == [("line 2", "duplicate-id", False), ("line 3", "duplicate-record", False)]

@@ -19,7 +19,7 @@ from invsim.traces.reader import HEAD, get_reader, reader_names
 from invsim.traces.schema import Call
 
 ROUNDS = {"inspect": 150}
-OTHERS = 500
+OTHERS = 300
 SLOWEST = 3.0
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 

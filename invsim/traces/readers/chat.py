@@ -16,7 +16,7 @@ from invsim.traces.reader import Faults
 from invsim.traces.readers.fields import Fields
 from invsim.traces.readers.messages import add_message
 from invsim.traces.readers.records import read_records
-from invsim.traces.readers.turns import Episode, Identity
+from invsim.traces.readers.turns import Episode, EpisodeNames, Identity
 from invsim.traces.schema import Call
 
 _RECORD = re.compile(rb'"(?:messages|traj)"\s*:\s*[\[{]')
@@ -38,13 +38,13 @@ class ChatReader:
     def read(self, path: Path, faults: Faults) -> Iterator[Call]:
         """Yield the calls of a file, an episode at a time."""
         loose: Episode | None = None
-        number = 0
         complete = True
-        for place, value, torn in read_records(path, faults, _is_record):
+        names = EpisodeNames(faults)
+        for number, (place, value, torn) in enumerate(read_records(path, faults, _is_record)):
             record = Fields(value, place, faults)
             if any(key in value for key in _LISTS):
-                yield from self._episode(record, path, number).calls(complete=id(value) not in torn)
-                number += 1
+                if name := names.admit(_name(record, path, number), record):
+                    yield from self._episode(record, name, path).calls(complete=id(value) not in torn)
                 continue
             loose = loose or Episode(Identity(self.name, str(path), path.stem), faults)
             add_message(record, loose)
@@ -52,17 +52,14 @@ class ChatReader:
         if loose is not None:
             yield from loose.calls(complete=complete)
 
-    def _episode(self, record: Fields, path: Path, number: int) -> Episode:
-        task, trial = record.text("task_id"), record.count("trial")
-        own = record.text("episode_id", "conversation_id", "id")
-        named = own or (f"{task}:{trial if trial is not None else number}" if task else f"{path.stem}:{number}")
+    def _episode(self, record: Fields, name: str, path: Path) -> Episode:
         served = record.text("model")
         identity = Identity(
             source_format=self.name,
             source_file=str(path),
-            episode_id=named,
-            task_id=task or "",
-            trial=trial,
+            episode_id=name,
+            task_id=record.text("task_id") or "",
+            trial=record.count("trial"),
             model=served,
             model_requested=record.text("model_requested", "requested_model"),
             model_source="record.model" if served else None,
@@ -72,6 +69,16 @@ class ChatReader:
             for message in record.rows(key):
                 add_message(message, episode)
         return episode
+
+
+def _name(record: Fields, path: Path, number: int) -> str:
+    """Return the name of an episode: its own, or that of its task and trial, or its place in the file."""
+    if own := record.text("episode_id", "conversation_id", "id"):
+        return own
+    task, trial = record.text("task_id"), record.count("trial")
+    if task:
+        return f"{task}:{trial if trial is not None else number}"
+    return f"{path.stem}:{number}"
 
 
 def _is_record(value: Any) -> bool:

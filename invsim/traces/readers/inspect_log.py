@@ -20,7 +20,7 @@ from invsim.traces.readers.inspect_sample import add_events, load_sample
 from invsim.traces.readers.messages import add_message
 from invsim.traces.readers.records import decode, note, open_bytes, read_records
 from invsim.traces.readers.salvage import salvage
-from invsim.traces.readers.turns import Episode, Identity
+from invsim.traces.readers.turns import Episode, EpisodeNames, Identity
 from invsim.traces.schema import Call
 
 _ARCHIVE = re.compile(rb"PK\x03\x04.{26}(?:_journal/|samples/|header\.json|summaries\.json)", re.DOTALL)
@@ -61,23 +61,28 @@ class InspectReader:
         """
         require_inspect(path)
         header = _header(Fields({}, "", faults), path)
+        names = EpisodeNames(faults)
         for part in _archived(path, faults) if _is_archive(path) else _written(path, faults):
             if "eval" in part.fields.data:
                 header = _header(part.fields, path)
             samples = part.fields.rows("samples") if "samples" in part.fields.data else iter((part.fields,))
             for sample in samples:
-                if _is_sample(sample.data):
-                    whole = part.whole and id(sample.data) not in part.torn
-                    yield from self._episode(sample, header, path).calls(complete=whole and _is_complete(sample))
+                if not _is_sample(sample.data):
+                    continue
+                epoch = sample.count("epoch")
+                name = f"{header.run}/{sample.text('id') or sample.place}/{epoch if epoch is not None else 1}"
+                if admitted := names.admit(name, sample):
+                    whole = part.whole and id(sample.data) not in part.torn and _is_complete(sample)
+                    yield from self._episode(sample, admitted, header, path).calls(complete=whole)
 
-    def _episode(self, sample: Fields, header: _Header, path: Path) -> Episode:
-        name, epoch = sample.text("id") or sample.place, sample.count("epoch")
+    def _episode(self, sample: Fields, name: str, header: _Header, path: Path) -> Episode:
+        task = sample.text("id") or sample.place
         identity = Identity(
             source_format=self.name,
             source_file=str(path),
-            episode_id=f"{header.run}/{name}/{epoch if epoch is not None else 1}",
-            task_id=f"{header.task}/{name}" if header.task else name,
-            trial=epoch,
+            episode_id=name,
+            task_id=f"{header.task}/{task}" if header.task else task,
+            trial=sample.count("epoch"),
             model_requested=header.model,
         )
         episode = Episode(identity, sample.faults)

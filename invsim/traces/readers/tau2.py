@@ -19,7 +19,7 @@ from invsim.traces.reader import Faults
 from invsim.traces.readers.fields import Fields
 from invsim.traces.readers.messages import add_message
 from invsim.traces.readers.records import read_records
-from invsim.traces.readers.turns import Episode, Identity, Turn
+from invsim.traces.readers.turns import Episode, EpisodeNames, Identity, Turn
 from invsim.traces.schema import Call
 
 _STOPPED = frozenset(
@@ -45,20 +45,22 @@ class Tau2Reader:
         """Yield the calls of a file, simulation by simulation."""
         asked: str | None = None
         number = 0
+        names = EpisodeNames(faults)
         for place, value, torn in read_records(path, faults, _is_part):
             record = Fields(value, place, faults)
             asked = _model_asked(record) or asked
             for simulation in _simulations(record):
-                episode = self._episode(simulation, path, number, asked)
+                name = names.admit(simulation.text("id") or f"{path.stem}:{number}", simulation)
                 number += 1
-                whole = id(simulation.data) not in torn and simulation.text("termination_reason") not in _STOPPED
-                yield from episode.calls(complete=whole)
+                if name:
+                    whole = id(simulation.data) not in torn and simulation.text("termination_reason") not in _STOPPED
+                    yield from self._episode(simulation, name, path, asked).calls(complete=whole)
 
-    def _episode(self, simulation: Fields, path: Path, number: int, asked: str | None) -> Episode:
+    def _episode(self, simulation: Fields, name: str, path: Path, asked: str | None) -> Episode:
         identity = Identity(
             source_format=self.name,
             source_file=str(path),
-            episode_id=simulation.text("id") or f"{path.stem}:{number}",
+            episode_id=name,
             task_id=simulation.text("task_id") or "",
             trial=simulation.count("trial"),
             model_requested=asked,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
 
 from invsim.traces.reader import Faults
 from invsim.traces.readers.arguments import Arguments, shallow, strict_json
+from invsim.traces.readers.fields import Fields
 from invsim.traces.readers.hints import Hint, find_hint
 from invsim.traces.readers.outcomes import TRANSPORT, Verdict, as_status, judge, status_of
 from invsim.traces.readers.times import Moment
@@ -82,6 +84,30 @@ class Pending:
     answer: Answer | None = None
     transport_retries: int = 0
     warnings: dict[str, None] = field(default_factory=dict)
+
+
+class EpisodeNames:
+    """Keeps the episodes of a file apart: of two records of one name the same one counts once, another is renamed."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._seen: dict[str, set[bytes]] = {}
+
+    def admit(self, name: str, record: Fields) -> str | None:
+        """Return the name under which a record counts, or None, noted, for one that was there before."""
+        seen = self._seen.setdefault(name, set())
+        try:
+            content = blake2b(msgspec.json.encode(record.data), digest_size=16).digest()
+        except RecursionError:
+            content = record.place.encode()
+        if content in seen:
+            self._faults.add(record.place, "duplicate-record", f"the same record of {name!r} came before", lost=False)
+            return None
+        seen.add(content)
+        if len(seen) == 1:
+            return name
+        self._faults.add(record.place, "duplicate-id", f"another record of {name!r} came before", lost=False)
+        return f"{name}#{len(seen)}"
 
 
 class Episode:
@@ -170,10 +196,13 @@ class Episode:
 
     def _asked(self, call_id: str | None, tool: str | None) -> Pending | None:
         if call_id is not None:
-            open_ones = [each for each in self._by_id.get(call_id, ()) if each.answer is None]
             # Two calls of one id in one turn are answered in order; an id used again means its latest use.
-            latest = open_ones[-1].turn if open_ones else None
-            return next((each for each in open_ones if each.turn is latest), None)
+            found: Pending | None = None
+            for each in reversed(self._by_id.get(call_id, ())):
+                if found is not None and each.turn is not found.turn:
+                    break
+                found = each if each.answer is None else found
+            return found
         size = self._turn.size if self._turn else 0
         open_ones = [each for each in self._drafts[len(self._drafts) - size :] if each.answer is None]
         return next((each for each in open_ones if tool is None or each.tool == tool), None)
@@ -182,8 +211,9 @@ class Episode:
         return self._by_id[call_id][-1] if call_id in self._by_id and call_id is not None else None
 
     def _answer_again(self, place: str, draft: Pending, answer: Answer) -> None:
-        before = draft.answer.status if draft.answer else None
-        if before in TRANSPORT:  # sent again by the client: the model saw the last answer alone
+        if (
+            draft.answer is not None and _status(draft.answer) in TRANSPORT
+        ):  # sent again by the client: the model saw the last answer alone
             draft.transport_retries += 1
             draft.answer = answer
         else:
@@ -200,7 +230,7 @@ class Episode:
         turn, identity, answer = draft.turn, self.identity, draft.answer
         response, hint, verdict, status = None, Hint(), Verdict("missing"), None
         if answer is not None:
-            status = answer.status if answer.status is not None else status_of(answer.content)
+            status = _status(answer)
             verdict = judge(answer.content, flag=answer.flag, status=status)
             if answer.outcome is not None:
                 verdict = Verdict(answer.outcome, "none" if answer.outcome == "ok" else "flag")
@@ -253,6 +283,10 @@ class Episode:
             return answer.content
         self.faults.add(draft.place, "too-deep", "an answer nests too deeply and was read as null", lost=False)
         return None
+
+
+def _status(answer: Answer) -> int | None:
+    return answer.status if answer.status is not None else status_of(answer.content)
 
 
 def _readable(answer: Answer) -> Answer:
