@@ -143,6 +143,37 @@ class Mutator:
         return start, min(len(data), start + self.random.randint(1, 1 + len(data) // 8))
 
 
+def called(reader: Any, path: Path) -> set[str]:
+    """What was called in a file and with what; an answer may be lost with the line that it stood on."""
+    from invsim.traces.reader import Faults
+
+    rows = reader.read(path, Faults(str(path)))
+    return {json.dumps([row.call_id, row.tool, row.request], sort_keys=True) for row in rows}
+
+
+@pytest.fixture
+def lines_lost(tmp_path: Path) -> Callable[[Any, Path, int], list[tuple[int, int]]]:
+    """Damage one line of a file, time and again: (seed, line) wherever a row of another line was missing after it."""
+
+    def lost(reader: Any, path: Path, rounds: int) -> list[tuple[int, int]]:
+        lines = path.read_bytes().splitlines()
+        damaged, found = tmp_path / "damaged.jsonl", []
+        rows = []
+        for line in lines:
+            damaged.write_bytes(line + b"\n")
+            rows.append(called(reader, damaged))
+        assert any(rows), f"{path} holds no row"
+        for seed in range(rounds):
+            mutator = Mutator(seed)
+            at = mutator.random.randrange(len(lines))
+            damaged.write_bytes(b"\n".join([*lines[:at], mutator.damage_line(lines[at]), *lines[at + 1 :], b""]))
+            if not set().union(*(each for number, each in enumerate(rows) if number != at)) <= called(reader, damaged):
+                found.append((seed, at))
+        return found
+
+    return lost
+
+
 @pytest.fixture
 def mutator() -> type[Mutator]:
     return Mutator

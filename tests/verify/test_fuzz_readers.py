@@ -1,6 +1,6 @@
 """A hundred thousand seeded damages over all readers: nothing escapes but ``InputError``, and every row can be written.
 
-A reader made brittle on purpose goes through the same mill and must be caught; so must one that loses good rows.
+A reader made brittle on purpose goes through the same mill and must be caught.
 """
 
 import importlib.util
@@ -77,6 +77,16 @@ def test_nothing_escapes(ledger: Any, mutator: Any, traces: Path, tmp_path: Path
         ledger.check(f"fuzz, {name}: share of damaged files with rows", with_rows / rounds, low=0.5)
         ledger.check(f"fuzz, {name}: slowest reading, s", slowest, high=SLOWEST)
     ledger.check("fuzz: damages", done, low=TOTAL * 0.999)
+
+
+def test_no_row_of_another_line_is_lost(ledger: Any, traces: Path, lines_lost: Any) -> None:
+    import invsim.traces.readers  # noqa: F401
+    from invsim.traces.reader import get_reader, reader_names
+
+    for name in reader_names():
+        for path in sorted((traces / name).glob("*.jsonl")):
+            lost = lines_lost(get_reader(name), path, 1_000)
+            ledger.check(f"fuzz, {name}, {path.stem}: of 1000 damaged lines, cost another its row", len(lost), high=0)
 
 
 def test_brittle_reader_is_caught(ledger: Any, mutator: Any, traces: Path, tmp_path: Path) -> None:
