@@ -82,10 +82,10 @@ def test_reader_that_stops_at_a_bad_line_is_caught(lines_lost: Callable[..., Any
         def read(self, path: Path, faults: Faults) -> Iterator[Call]:
             for line in path.read_bytes().splitlines():
                 try:
-                    record = json.loads(line)
-                except ValueError:
+                    name = json.loads(line)["id"]
+                except (ValueError, LookupError, TypeError):
                     return
-                yield Call(episode_id="e", step=0, tool="dig", request={"is": record.get("id")}, outcome="ok")
+                yield Call(episode_id="e", step=0, tool="dig", request={"id": name}, outcome="ok")
 
     assert len(lines_lost(Impatient(), TRACES / "chat" / "openai.jsonl", 150)) > 20
 
