@@ -243,6 +243,7 @@ def test_answers_that_do_not_complain(answer: Any) -> None:
         ),
         ("[Request interrupted by user for tool use]", True, None, ("not_executed", "flag")),
         ("the user has granted permission", None, 200, ("ok", "none")),
+        ("this path requests permissions that the key lacks", None, 403, ("error", "status")),
     ],
 )
 def test_verdicts(answer: str, flag: bool | None, status: int | None, verdict: tuple[str, str]) -> None:

@@ -154,7 +154,7 @@ def _body_complains(body: dict[str, Any]) -> bool:
 
 def _kind(text: str, status: int | None) -> Outcome:
     head = text[:LONGEST_COMPLAINT]
-    if _DENIED.search(head):
+    if status is None and _DENIED.search(head):  # a server's refusal has a status, a person's has none
         return "denied"
     if _NOT_RUN.search(head):
         return "not_executed"
