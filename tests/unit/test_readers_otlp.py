@@ -71,6 +71,20 @@ def test_openinference_names_and_ids_in_base64(traces: Path, read_trace: Read) -
     assert (weed.tool, weed.outcome, weed.call_id, weed.response) == ("weed", "timeout", None, "timed out after 5 s")
 
 
+def test_arguments_that_the_model_and_the_tool_tell_differently(spans: list[Any], read: Read) -> None:
+    output = next(each for each in spans[0]["attributes"] if each["key"] == "gen_ai.output.messages")
+    sound = output["value"]["stringValue"]
+    output["value"]["stringValue"] = sound.replace('{"row": 4}', '{"row": 5}')
+    rows, _ = read(spans)
+    assert (rows[0].request, rows[0].warnings) == ({"row": 5}, ("arguments-differ",))
+    output["value"]["stringValue"] = sound.replace('{"row": 4}', '"row 4"')
+    rows, _ = read(spans)
+    assert (rows[0].request, rows[0].parse_status, rows[0].warnings) == ({"row": 4}, "ok", ())
+    output["value"]["stringValue"] = sound.replace("reserve_plot", "sell_plot")  # another tool: another call
+    rows, _ = read(spans)
+    assert [(each.tool, each.outcome) for each in rows[:2]] == [("sell_plot", "missing"), ("reserve_plot", "error")]
+
+
 def test_spans_come_in_any_order(spans: list[Any], read: Read) -> None:
     rows, faults = read(spans[::-1])
     assert brief(rows) == CALLS

@@ -9,7 +9,7 @@ from typing import Any
 
 from invsim.traces.reader import Faults
 from invsim.traces.readers import gen_ai
-from invsim.traces.readers.arguments import parse_arguments
+from invsim.traces.readers.arguments import Arguments, parse_arguments
 from invsim.traces.readers.outcomes import TRANSPORT, as_status
 from invsim.traces.readers.spans import Span
 from invsim.traces.readers.turns import CUT, REFUSALS, Answer, Episode, Identity
@@ -45,9 +45,7 @@ class Conversation:
         )
         episode = Episode(identity, self.faults)
         ran = _Ran(tools, self._http())
-        asked = {
-            id(each): [(call, ran.take(call.call_id, each)) for call in gen_ai.asked_calls(each)] for each in models
-        }
+        asked = {id(each): [(call, ran.take(call, each)) for call in gen_ai.asked_calls(each)] for each in models}
         shown = {id(each): gen_ai.answered_calls(after) for each, after in pairwise(models)}
         busy_until = -1
         for span in steps:
@@ -102,8 +100,7 @@ class Conversation:
         turn.usage, turn.usage_id = span_usage(told), f"{span.trace_id}/{span.span_id}"
         turn.finish_reason, turn.at = gen_ai.finish_reason(span), span.end or span.start
         for call, tool in asked:
-            written = gen_ai.arguments(tool) if tool and call.arguments is None else call.arguments
-            arguments = parse_arguments(written, cut=turn.finish_reason in CUT)
+            arguments = _arguments(call, tool, cut=turn.finish_reason in CUT)
             name = call.tool or (gen_ai.tool_name(tool) if tool else None)
             place, at = (tool.place, tool.start) if tool else (call.place, turn.at)
             pending = episode.call(place, name, arguments, call.call_id, at)
@@ -131,11 +128,12 @@ class _Ran:
                 self._by_call.setdefault(call_id, []).append(each)
         self._taken: set[int] = set()
 
-    def take(self, call_id: str | None, after: Span) -> Span | None:
+    def take(self, call: gen_ai.Asked, after: Span) -> Span | None:
         """Return the first tool that ran for a call, not before it was asked for; models use ids again."""
-        for each in self._by_call.get(call_id or "", ()):
+        for each in self._by_call.get(call.call_id or "", ()):
             known = each.start is not None and after.start is not None
-            if id(each) not in self._taken and (not known or _begin(each) >= _begin(after)):
+            same = call.tool is None or gen_ai.tool_name(each) in (call.tool, None)
+            if same and id(each) not in self._taken and (not known or _begin(each) >= _begin(after)):
                 self._taken.add(id(each))
                 return each
         return None
@@ -159,6 +157,20 @@ class _Ran:
             content = span.message or span.attributes.text("exception.message") or failure
         timed_out = failed and failure is not None and "timeout" in failure.lower()
         return Answer(content, failed or None, status, "timeout" if timed_out else None, span.end, again)
+
+
+def _arguments(call: gen_ai.Asked, tool: Span | None, *, cut: bool) -> Arguments:
+    """Return the arguments as the model wrote them, or, where that is lost, as the tool ran with them."""
+    asked = parse_arguments(call.arguments, cut=cut)
+    if tool is None:
+        return asked
+    ran = parse_arguments(gen_ai.arguments(tool))
+    if ran.status != "ok" or gen_ai.arguments(tool) is None:
+        return asked
+    if call.arguments is None or asked.status == "invalid":
+        return ran
+    differ = asked.status == "ok" and asked.request != ran.request
+    return asked._replace(warnings=(*asked.warnings, "arguments-differ")) if differ else asked
 
 
 def _begin(span: Span) -> int:
