@@ -1,0 +1,94 @@
+"""A hundred thousand seeded damages over all readers: nothing escapes but ``InputError``, and every row can be written.
+
+A reader made brittle on purpose goes through the same mill and must be caught.
+"""
+
+import importlib.util
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from invsim.errors import InputError
+from invsim.traces.reader import Faults, Reader
+from invsim.traces.schema import Call
+
+TOTAL = 100_000
+SHARE = {"inspect": 2_000, "otlp": 14_000, "tau2": 14_000}
+"""Damages to the formats that cost more to read; the others share the rest evenly."""
+SLOWEST = 5.0
+
+
+class Brittle:
+    """Believes what it reads: the first line that is no JSON, or a field that is missing, is the end of it."""
+
+    name = "brittle"
+
+    def detect(self, head: bytes, path: Path) -> bool:
+        return True
+
+    def read(self, path: Path, faults: Faults) -> Iterator[Call]:
+        for line in path.read_bytes().splitlines():
+            record = msgspec.json.decode(line)
+            yield Call(episode_id=record["id"], step=0, tool=record["messages"][0]["role"], outcome="ok")
+
+
+def escapes(reader: Reader, files: list[Path], rounds: int, folder: Path, mutator: Any) -> tuple[list[str], int, float]:
+    """What escaped, how many damaged files still had rows, and the slowest reading in seconds of CPU."""
+    found, with_rows, slowest = [], 0, 0.0
+    sound = [(path, path.read_bytes(), folder / path.name) for path in files]
+    list(reader.read(files[0], Faults("")))  # libraries are loaded here, and not on the clock
+    for seed in range(rounds):
+        path, data, damaged = sound[seed % len(sound)]
+        damaged.write_bytes(mutator(seed).damage(data))
+        began = time.process_time()
+        try:
+            rows = list(reader.read(damaged, Faults(str(damaged))))
+            if any(msgspec.json.decode(msgspec.json.encode(row), type=Call) != row for row in rows):
+                found.append(f"{path.name}, seed {seed}: a row is not what it reads back as")
+            with_rows += bool(rows)
+        except InputError:
+            pass
+        except Exception as error:  # noqa: BLE001 - whatever escapes is what this counts
+            found.append(f"{path.name}, seed {seed}: {type(error).__name__}: {error}")
+        slowest = max(slowest, time.process_time() - began)
+    return found, with_rows, slowest
+
+
+def test_nothing_escapes(ledger: Any, mutator: Any, traces: Path, tmp_path: Path) -> None:
+    import invsim.traces.readers  # noqa: F401
+    from invsim.traces.reader import get_reader, reader_names
+
+    names = [each for each in reader_names() if each != "inspect" or importlib.util.find_spec("inspect_ai")]
+    if "inspect" not in names:
+        pytest.skip("inspect-ai is not installed")
+    even = (TOTAL - sum(SHARE.values())) // (len(names) - len(SHARE))
+    done = 0
+    for name in names:
+        files = sorted((traces / name).glob("*"))
+        rounds = SHARE.get(name, even)
+        found, with_rows, slowest = escapes(get_reader(name), files, rounds, tmp_path, mutator)
+        done += rounds
+        assert not found, f"{name}: {len(found)} escaped, first {found[:3]}"
+        ledger.check(f"fuzz, {name}: escaped of {rounds}", len(found), high=0)
+        ledger.check(f"fuzz, {name}: share of damaged files with rows", with_rows / rounds, low=0.5)
+        ledger.check(f"fuzz, {name}: slowest reading, s", slowest, high=SLOWEST)
+    ledger.check("fuzz: damages", done, low=TOTAL * 0.999)
+
+
+def test_no_row_of_another_line_is_lost(ledger: Any, traces: Path, lines_lost: Any) -> None:
+    import invsim.traces.readers  # noqa: F401
+    from invsim.traces.reader import get_reader, reader_names
+
+    for name in reader_names():
+        for path in sorted((traces / name).glob("*.jsonl")):
+            lost = lines_lost(get_reader(name), path, 1_000)
+            ledger.check(f"fuzz, {name}, {path.stem}: of 1000 damaged lines, cost another its row", len(lost), high=0)
+
+
+def test_brittle_reader_is_caught(ledger: Any, mutator: Any, traces: Path, tmp_path: Path) -> None:
+    found, _, _ = escapes(Brittle(), [traces / "chat" / "openai.jsonl"], 500, tmp_path, mutator)
+    ledger.check("fuzz, negative control: escaped a brittle reader of 500", len(found), low=250)
