@@ -54,7 +54,8 @@ class Prediction:
     of : int or None
         The most that a first-try count can be, or the number of runs.
     sampling, parameters : float
-        Standard deviations: that of the publication's own runs, and what the fit leaves uncertain.
+        Standard deviations: that of the publication's own runs, and what the fit leaves uncertain; for savings with
+        the spread of the token model's residuals on the other models.
     """
 
     model: str
@@ -172,7 +173,8 @@ def _counts(shape: Structure, fitted: Maximum, known: Sequence[Integer]) -> Iter
 
 
 def _savings(shape: Structure, fitted: Maximum) -> Iterable[Prediction]:
-    costs = _costs_without(shape.model_name).costs(shape.model_name)
+    fit_of_others = _costs_without(shape.model_name)
+    costs, spread = fit_of_others.costs(shape.model_name), fit_of_others.rmse / 100.0
 
     @cache
     def tokens(arm: str, key: tuple[tuple[str, float], ...]) -> float:
@@ -187,7 +189,7 @@ def _savings(shape: Structure, fitted: Maximum) -> Iterable[Prediction]:
         printed = published()["payments", shape.model_name, arm, "token_saving"].value
         yield Prediction(
             shape.model_name, "payments", arm, "token_saving", "saving", printed, at(fitted.values), None,
-            _sampling_of_saving(shape, fitted, arm), _uncertainty(fitted, at),
+            _sampling_of_saving(shape, fitted, arm), math.hypot(_uncertainty(fitted, at), spread),
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 Each published integer pools three runs, so it is compared with three times a stream's mean, in units of the square
 root of three times a stream's standard deviation. The seed is fixed, so the outcome is too; had it been drawn afresh,
 the means would move by .04 of those units. If a profile is right, a published integer lies beyond 2.5 of them with
-probability .012, so that of the 55 that vary (restatements included) .7 are expected to, by the publication's own luck.
+probability .012, so that of the 57 that vary (restatements included) .7 are expected to, by the publication's own luck.
 None does; the largest is 2.2 (deepseek-v4-flash, A2DC).
 """
 
