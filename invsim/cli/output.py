@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,7 +57,7 @@ def print_listing(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
         print_rows(rows)
 
 
-def print_rows(rows: Sequence[dict[str, Any]]) -> None:
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows as a table, a column for each key of the first."""
     from rich.console import Console
     from rich.markup import escape

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from invsim.errors import InputError, UnknownNameError
+from invsim.paper.calibration import Report
 from invsim.paper.context import Context
 
 T = TypeVar("T")
@@ -82,6 +83,16 @@ def register_table(
         return found, render(found)
 
     return register(Artifact(name, TABLES, tuple(f"{name}.{suffix}" for suffix in suffixes), make))
+
+
+def register_report(name: str, make: Callable[[], Report], records: Sequence[str]) -> Artifact:
+    """Make a report known: it is written as NAME.md, and as CSV for each kind of record."""
+
+    def made(_: Context) -> tuple[Any, Files]:
+        report = make()
+        return report.data, report.files()
+
+    return register(Artifact(name, TABLES, (f"{name}.md", *(f"{each}.csv" for each in records)), made))
 
 
 def register_figure(name: str, draw: Callable[[], Drawn]) -> Artifact:

@@ -414,8 +414,8 @@ def test_the_command_prints_tables_and_json() -> None:
     result = CliRunner().invoke(cli, ["calibrate", "--tokens", "--wire", "--json"])
     assert result.exit_code == 0
     found = json.loads(result.stdout)
-    assert set(found) == {"tokens", "wire"}
-    assert [each["level"] for each in found["wire"]["levels"]] == ["L1", "L4", "L5", "L6"]
+    assert set(found) == {"tokens", "wire-cost"}
+    assert [each["level"] for each in found["wire-cost"]["levels"]] == ["L1", "L4", "L5", "L6"]
     table = CliRunner().invoke(cli, ["calibrate", "--tokens"])
     assert "+ conflict" in table.stdout
     assert "Table 5, which was not fitted" in table.stdout
