@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from invsim.errors import InputError
 from invsim.traces.columns import NULLABLE, REQUIRED, batches, calls_of, open_parquet, parquet_columns
 from invsim.traces.reader import Faults, register_reader
 from invsim.traces.schema import Call
@@ -41,8 +42,11 @@ class NativeReader:
 
     def read(self, path: Path, faults: Faults) -> Iterator[Call]:
         """Yield the calls in the order of the file."""
-        with path.open("rb") as file:
-            parquet = file.read(len(MAGIC)) == MAGIC
+        try:
+            with path.open("rb") as file:
+                parquet = file.read(len(MAGIC)) == MAGIC
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
         return _read_parquet(path, faults) if parquet else _read_lines(path, faults)
 
 
