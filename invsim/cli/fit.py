@@ -74,6 +74,10 @@ def fit(
     from invsim.fit import fit as work_out
 
     if figure is not None:
+        if not figure.name or figure.name == "..":
+            raise InputError("takes the name of a file", where="--figure", value=str(figure))
+        if figure.suffix in {".svg", ".png"}:
+            figure = figure.with_suffix("")
         check_file(figure.with_name(f"{figure.name}.svg"), "--figure")
     tally, reports = _read(files, form, strict)
     warnings = [warning for report in reports for warning in report["warnings"]]

@@ -121,7 +121,7 @@ def estimate(
     counts = _by_parameter(evidence).get(parameter, {})
     found = {
         key: _single(key, parameter, counts[key], confidence, correlation)
-        if key in counts and sum(counts[key].trials)
+        if key in counts and sum(counts[key].trials) > 0
         else _unknown(evidence, key, parameter)
         for key in evidence.keys
     }

@@ -120,7 +120,7 @@ def _trials(frame: pl.DataFrame, by: Sequence[str], loose: bool) -> pl.DataFrame
     applied = pl.col("result").is_in(["applied", "loose"] if loose else ["applied"])
     reason = (
         pl.when(pl.col("shape") == "text").then(pl.lit("text hint"))
-        .when(_unkeyed(by)).then(pl.lit("no shape"))
+        .when(_unkeyed(by)).then(_lacks(by, ""))
         .when(pl.col("attribution").ne_missing("certain")).then(pl.lit("unknown attribution"))
         .when(pl.col("result").is_null() | (pl.col("result") == "censored")).then(pl.lit("censored"))
         .when(first & ~injected.is_in(["valid", "stale", "conflict"]).fill_null(False))
@@ -144,7 +144,7 @@ def _first_tries(episodes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     reason = (
         pl.when(pl.col("shape") == "text").then(pl.lit("episode: text hint"))
         .when((injected == "nothing") & pl.col("unshaped")).then(pl.lit("episode: success of unknown shape"))
-        .when(_unkeyed(by)).then(pl.lit("episode: no shape"))
+        .when(_unkeyed(by)).then(_lacks(by, "episode: "))
         .when(pl.col("first_ok").is_null() | torn).then(pl.lit("episode: first try censored"))
     )  # fmt: skip
     again = pl.when(injected == "conflict").then(pl.lit("p_fresh")).otherwise(pl.lit("p_unaided"))
@@ -162,7 +162,7 @@ def _laws(episodes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     outcome = pl.when((ended == "completed") & (retries < EXHAUSTED)).then(retries).otherwise(EXHAUSTED)
     reason = (
         pl.when(pl.col("shape") == "text").then(pl.lit("retry law: text hint"))
-        .when(_unkeyed(by)).then(pl.lit("retry law: no shape"))
+        .when(_unkeyed(by)).then(_lacks(by, "retry law: "))
         .when(~injected.is_in(["nothing", "valid", "conflict", "stale"]).fill_null(False))
         .then(pl.lit("retry law: unknown validity"))
         .when(ended == "censored").then(pl.lit("retry law: censored"))
@@ -174,6 +174,11 @@ def _laws(episodes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 
 def _unkeyed(by: Sequence[str]) -> pl.Expr:
     return pl.any_horizontal(pl.lit(False), *(pl.col(name).is_null() for name in by))
+
+
+def _lacks(by: Sequence[str], whose: str) -> pl.Expr:
+    """Return which column of a cell is not known."""
+    return pl.coalesce(pl.when(pl.col(name).is_null()).then(pl.lit(f"{whose}no {name}")) for name in by)
 
 
 def _with_shapes(episodes: pl.DataFrame, trials: pl.DataFrame) -> pl.DataFrame:

@@ -31,7 +31,7 @@ def forest_figure(rows: Sequence[Row], *, title: str) -> Figure:
 
     with mpl.rc_context(style()):
         kinds = [kind for kind in KINDS if any(row["kind"] == kind and row["trials"] for row in rows)]
-        labels = list(dict.fromkeys(_label(row) for row in rows))
+        labels = sorted({_label(row) for row in rows})  # by shape, so that models stand together
         figure = Figure(figsize=(2.6 + 3.0 * max(1, len(kinds)), 1.2 + 0.34 * len(labels)), layout="constrained")
         axes = figure.subplots(1, max(1, len(kinds)), sharey=True, squeeze=False)[0]
         for axis, kind in zip(axes, kinds, strict=False):
