@@ -76,7 +76,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class _Counts:
+class Counts:
     """Trials of one cell, by task."""
 
     applied: list[int]
@@ -85,26 +85,41 @@ class _Counts:
 
     @property
     def clustered(self) -> bool:
+        """Whether every trial names its task."""
         return None not in self.tasks
 
 
-def correlations(evidence: Evidence) -> dict[str, float | None]:
-    """Return, per parameter, how alike two trials of one task are, given the cell's rate; None where nothing tells."""
-    found: dict[str, float | None] = {}
-    for parameter, counts in _by_parameter(evidence).items():
-        rows = [
-            (y, m, at)
-            for at, each in enumerate(counts.values())
-            if each.clustered
-            for y, m in zip(each.applied, each.trials, strict=True)
-        ]
-        y, m, at = zip(*rows, strict=True) if rows else ((), (), ())
-        found[parameter] = intra_cluster_correlation(y, m, at)
+ByCell = Mapping[Key, Counts]
+
+
+def by_parameter(evidence: Evidence) -> dict[str, dict[Key, Counts]]:
+    """Return the counts of each parameter, by cell; cells without a trial are left out."""
+    found: dict[str, dict[Key, Counts]] = {}
+    for *key, parameter, task, applied, trials in evidence.rates.iter_rows():
+        if trials:
+            cell = found.setdefault(parameter, {}).setdefault(tuple(key), Counts([], [], []))
+            cell.applied.append(applied)
+            cell.trials.append(trials)
+            cell.tasks.append(task)
     return found
 
 
+def correlation(counts: ByCell) -> float | None:
+    """Return how alike two trials of one task are, given the cell's rate; None where nothing tells."""
+    told = [(at, each) for at, each in enumerate(counts.values()) if each.clustered]
+    y = [y for _, each in told for y in each.applied]
+    m = [m for _, each in told for m in each.trials]
+    return intra_cluster_correlation(y, m, [at for at, each in told for _ in each.trials])
+
+
 def estimate(
-    evidence: Evidence, parameter: str, *, pooled: bool, confidence: float, correlation: float | None
+    evidence: Evidence,
+    parameter: str,
+    counts: ByCell,
+    *,
+    pooled: bool,
+    confidence: float,
+    correlation: float | None,
 ) -> list[Rate]:
     """Return one rate of every cell of the grid.
 
@@ -112,19 +127,15 @@ def estimate(
     ----------
     evidence : Evidence
     parameter : str
+    counts : mapping of cell to Counts
     pooled : bool
         Learn from the other models with the same shape, and whatever else the fit goes by.
     confidence : float
     correlation : float or None
         Of two trials of one task.
     """
-    counts = _by_parameter(evidence).get(parameter, {})
-    found = {
-        key: _single(key, parameter, counts[key], confidence, correlation)
-        if key in counts and sum(counts[key].trials) > 0
-        else _unknown(evidence, key, parameter)
-        for key in evidence.keys
-    }
+    known = _known(parameter, counts, confidence, correlation or 0.0)
+    found = {key: known.get(key) or _unknown(evidence, key, parameter) for key in evidence.keys}
     if pooled:
         at = evidence.by.index("model")
         groups: dict[Key, list[Key]] = {}
@@ -135,16 +146,6 @@ def estimate(
     return list(found.values())
 
 
-def _by_parameter(evidence: Evidence) -> dict[str, dict[Key, _Counts]]:
-    found: dict[str, dict[Key, _Counts]] = {}
-    for *key, parameter, task, applied, trials in evidence.rates.iter_rows():
-        cell = found.setdefault(parameter, {}).setdefault(tuple(key), _Counts([], [], []))
-        cell.applied.append(applied)
-        cell.trials.append(trials)
-        cell.tasks.append(task)
-    return found
-
-
 def _unknown(evidence: Evidence, key: Key, parameter: str) -> Rate:
     why = evidence.why.get((key, parameter))
     if why is not None:
@@ -153,27 +154,43 @@ def _unknown(evidence: Evidence, key: Key, parameter: str) -> Rate:
     return Rate(key, parameter, status=status, reason=MISSING[parameter])
 
 
-def _single(key: Key, parameter: str, counts: _Counts, confidence: float, correlation: float | None) -> Rate:
-    x, n = sum(counts.applied), sum(counts.trials)
-    clusters, across = None, None
-    worth = float(n)
-    if counts.clustered:
-        clusters = int(np.count_nonzero(counts.trials))
-        across = cluster_robust_rate(counts.applied, counts.trials, confidence=confidence).pair()
-        worth = n / design_effect(counts.trials, correlation or 0.0)
-    hits = x * worth / n
-    return Rate(
-        key,
-        parameter,
-        applied=x,
-        trials=n,
-        rate=x / n,
-        interval=jeffreys(x, n, confidence=confidence).pair(),
-        clusters=clusters,
-        cluster_interval=across,
-        worth=worth,
-        posterior=(hits + PRIOR, worth - hits + PRIOR),
-    )
+def _known(parameter: str, counts: ByCell, confidence: float, correlation: float) -> dict[Key, Rate]:
+    x = np.array([sum(each.applied) for each in counts.values()], dtype=np.float64)
+    n = np.array([sum(each.trials) for each in counts.values()], dtype=np.float64)
+    bounds = jeffreys(x, n, confidence=confidence)
+    across = _across_tasks({key: each for key, each in counts.items() if each.clustered}, confidence)
+    rates = {}
+    for at, (key, each) in enumerate(counts.items()):
+        hits, total = sum(each.applied), sum(each.trials)
+        worth = total / (design_effect(each.trials, correlation) if each.clustered else 1.0)
+        effective = hits * worth / total
+        rates[key] = Rate(
+            key,
+            parameter,
+            applied=hits,
+            trials=total,
+            rate=hits / total,
+            interval=(float(bounds.lo[at]), float(bounds.hi[at])),
+            clusters=len(each.trials) if each.clustered else None,
+            cluster_interval=across.get(key),
+            worth=worth,
+            posterior=(effective + PRIOR, worth - effective + PRIOR),
+        )
+    return rates
+
+
+def _across_tasks(counts: ByCell, confidence: float) -> dict[Key, Pair]:
+    """Return the interval of each cell that takes tasks for what is independent; cells of as many tasks at once."""
+    sizes: dict[int, list[Key]] = {}
+    for key, each in counts.items():
+        sizes.setdefault(len(each.trials), []).append(key)
+    found: dict[Key, Pair] = {}
+    for keys in sizes.values():
+        bounds = cluster_robust_rate(
+            [counts[key].applied for key in keys], [counts[key].trials for key in keys], confidence=confidence
+        )
+        found |= {key: (float(bounds.lo[at]), float(bounds.hi[at])) for at, key in enumerate(keys)}
+    return found
 
 
 def _pooled(group: Mapping[Key, Rate], confidence: float) -> dict[Key, Rate]:

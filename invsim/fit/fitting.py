@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from invsim.errors import InputError, UnknownNameError
-from invsim.fit.estimates import Key, Rate, correlations, estimate
+from invsim.fit.estimates import Key, Rate, by_parameter, correlation, estimate
 from invsim.fit.evidence import CELLS, EXHAUSTED, LAWS, MISSING, RATES, Evidence, gather
 from invsim.fit.frames import TallyLike
 from invsim.stats.arrays import tail
@@ -168,14 +168,12 @@ def fit(
     if not evidence.keys:
         left = ", ".join(f"{reason} {n}" for reason, n in evidence.left_out.items())
         raise InputError(f"there is no trial to fit{': all were left out: ' if left else ''}{left}")
-    alike = correlations(evidence) if cluster == "task" else {}
-    rates = [
-        each
-        for parameter in RATES
-        for each in estimate(
-            evidence, parameter, pooled=pool, confidence=confidence, correlation=alike.get(parameter)
-        )
-    ]  # fmt: skip
+    counts = by_parameter(evidence)
+    alike = {name: correlation(each) for name, each in counts.items()} if cluster == "task" else {}
+    rates: list[Rate] = []
+    for name in RATES:
+        mine = counts.get(name, {})
+        rates += estimate(evidence, name, mine, pooled=pool, confidence=confidence, correlation=alike.get(name))
     return Fit(
         by=evidence.by,
         confidence=confidence,
