@@ -171,8 +171,8 @@ def _write(found: Fit, out: Path) -> list[Path]:
 
 def _draw(found: Fit, base: Path) -> None:
     from invsim.fit import cell_rows
-    from invsim.report.compliance_figures import forest_figure, predictive_figure
     from invsim.report.figures import save
+    from invsim.report.figures.compliance import forest_figure, predictive_figure
 
     rows = cell_rows(found)
     save(forest_figure(rows, title=f"Compliance, {found.confidence:.0%} intervals"), base)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from invsim.cli import main
 from invsim.client.planners import load_model
 from invsim.fit import cell_rows, fit, tally_from_counts
-from invsim.report.compliance_figures import forest_figure, predictive_figure
+from invsim.report.figures.compliance import forest_figure, predictive_figure
 
 PUBLISHED_COUNTS = Path(__file__).parents[1] / "data" / "published_counts.csv"
 Capsys = pytest.CaptureFixture[str]
