@@ -127,7 +127,7 @@ def run(
             raise InputError(f"goes with {needs}", where=option)
     plan = read_plan(scenario, level)
     chosen = [load_model(name) for name in model_names_of(models)]
-    single = {"--pmf": pmf, "--precision": precision, "--out": out, "--events": events}
+    single = {"--pmf": pmf, "--precision": precision, "--out": out, "--events": events, "--server": server}
     draws_of = _draws(chosen, draws, [name for name, value in single.items() if value is not None])
     _check_outputs(chosen, as_json, out, tables, figure, events, stream)
     asked = None if arms is None else split_names(arms, "--arms")

@@ -256,6 +256,7 @@ def test_the_table_of_a_fitted_model(file: str, capsys: pytest.CaptureFixture[st
         (["--events", "-"], "--events: is of one model, and this one is drawn many times: add --draws 0"),
         (["--out", "x"], "--out: is of one model"),
         (["--precision", "0.1"], "--precision: is of one model"),
+        (["--server", "http://127.0.0.1:9"], "--server: is of one model"),
         (["--engine", "exact", "--replications", "2"], "samples no streams"),
     ],
 )
