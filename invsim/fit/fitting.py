@@ -160,6 +160,8 @@ def fit(
     p_unaided are first tries of episodes, with stale and valid injected side by side and with nothing. An episode that
     is told nothing takes the shape of its class, or else of its task. The retry law counts failed first tries by the
     retry that recovered.
+
+    Arms of one simulated run meet the same random numbers, so their trials repeat each other: fit one arm of it.
     """
     tail(confidence)
     if cluster not in CLUSTERS:

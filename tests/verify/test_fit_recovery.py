@@ -4,7 +4,8 @@ Each published profile is simulated, 30, 300 and 3,000 trials a cell in ten task
 fitted. Coverage is averaged over cells whose true rate lies inside (0, 1); cells at 0 or 1, where an interval covers
 always or the rate is its limit, stand apart. With some 10,000 intervals of a kind and size the Monte Carlo error is
 .002, so that a sound method fails a bound of .93 or .97 by chance less than once in a million runs; discreteness of
-counts, and not chance, is what keeps the average from .95. The laws rest on 3,600 intervals a size, error .004.
+counts, and not chance, is what keeps the average from .95. The laws rest on 3,600 intervals a size, error .004, and may
+fall to .92: one of five outcomes is rare, and its prior shows at 30 trials. The interval by task is wide on purpose.
 """
 
 from functools import cache
@@ -122,8 +123,7 @@ def test_intervals_of_rates_inside(n: int, ledger) -> None:
     ledger.coverage(f"fit, by task, n={n}", covers(pairs, tasks), low=0.95, error=error)
     errors = np.array([(each.rate or 0.0) - value for value, each in pairs])
     spread = np.array([np.sqrt(value * (1 - value) / n) for value, _ in pairs])
-    groups = (errors / spread).reshape(-1, len(errors))
-    ledger.z(f"fit, mean of all rates, n={n}", [float(groups.mean() * np.sqrt(groups.size))])
+    ledger.z(f"fit, mean of all rates, n={n}", [float((errors / spread).mean() * np.sqrt(len(errors)))])
     # Negative control: an interval that is too narrow by a third must not pass for one.
     middle = np.array([[each.rate or 0.0] for _, each in pairs])
     ledger.check(f"too narrow an interval covers, n={n}", covers(pairs, middle + (jeffreys - middle) * 2 / 3), high=0.9)
