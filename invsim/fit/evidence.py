@@ -95,7 +95,8 @@ def gather(tally: TallyLike, *, by: Sequence[str], loose: bool) -> Evidence:
     told = [each for each in by if each not in episodes.columns]
     episodes = episodes.with_columns(pl.lit(None, pl.String).alias(each) for each in told)
     if "shape" not in by:  # then neither a missing shape nor a text for a hint is in the way
-        episodes = episodes.with_columns(shape=pl.lit(None, pl.String), unshaped=pl.lit(False))
+        nothing = {"unshaped": pl.lit(False), "texted": pl.lit(False)}
+        episodes = episodes.with_columns(shape=pl.lit(None, pl.String), **nothing)
     firsts, laws = _first_tries(episodes, by), _laws(episodes, by)
     rates = pl.concat([trials, firsts])
     keys = _grid(pl.concat([rates.select(by), laws.select(by)]), by)
@@ -139,10 +140,11 @@ def _trials(frame: pl.DataFrame, by: Sequence[str], loose: bool) -> pl.DataFrame
 def _first_tries(episodes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Return one row per count of first tries and parameter: without a fix, and with a stale beside a valid one."""
     injected = pl.col("injected")
-    known = episodes.filter(injected.is_in(["nothing", "conflict"]))
+    known = episodes.filter(~injected.is_in(["valid", "stale"]).fill_null(False))  # of those their trials tell
     torn = (pl.col("ended") == "censored") & ~pl.col("first_ok") & (pl.col("retries") == 0)
     reason = (
         pl.when(pl.col("shape") == "text").then(pl.lit("episode: text hint"))
+        .when(~injected.is_in(["nothing", "conflict"]).fill_null(False)).then(pl.lit("episode: unknown validity"))
         .when((injected == "nothing") & pl.col("unshaped")).then(pl.lit("episode: success of unknown shape"))
         .when(_unkeyed(by)).then(_lacks(by, "episode: "))
         .when(pl.col("first_ok").is_null() | torn).then(pl.lit("episode: first try censored"))
@@ -161,7 +163,7 @@ def _laws(episodes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     failed = episodes.filter(~pl.col("first_ok") & ended.is_not_null())
     outcome = pl.when((ended == "completed") & (retries < EXHAUSTED)).then(retries).otherwise(EXHAUSTED)
     reason = (
-        pl.when(pl.col("shape") == "text").then(pl.lit("retry law: text hint"))
+        pl.when("texted").then(pl.lit("retry law: text hint"))
         .when(_unkeyed(by)).then(_lacks(by, "retry law: "))
         .when(~injected.is_in(["nothing", "valid", "conflict", "stale"]).fill_null(False))
         .then(pl.lit("retry law: unknown validity"))
@@ -182,9 +184,10 @@ def _lacks(by: Sequence[str], whose: str) -> pl.Expr:
 
 
 def _with_shapes(episodes: pl.DataFrame, trials: pl.DataFrame) -> pl.DataFrame:
-    """Give an episode that was told nothing the shape of its class, or else of its task, where all others agree.
+    """Give an episode that was told nothing, or a mere text, the shape of its class, or of its task, if others agree.
 
     A success without a fix is told nothing: left without a shape it would be missing from its shape's unaided rate.
+    ``texted`` marks those that were told a text, whose retries say nothing of a hint.
     ``unshaped`` marks those of which it cannot be known: a class of several shapes, or no class and a task that nobody
     was ever told anything in. A class that never meets a hint has no shape, and that is known.
     """
@@ -202,9 +205,11 @@ def _with_shapes(episodes: pl.DataFrame, trials: pl.DataFrame) -> pl.DataFrame:
     by_class = pl.when(~pl.col("several_of_constraint")).then("shape_of_constraint")
     by_task = pl.when(~pl.col("several_of_task")).then("shape_of_task")
     classless = pl.col("constraint").is_null() | pl.col("several_of_constraint").fill_null(False)
-    shape = pl.coalesce("shape", by_class, pl.when(classless).then(by_task))
-    found = found.with_columns(shape=shape, unshaped=shape.is_null() & classless & pl.col("first_ok"))
-    return found.select(*episodes.columns, "unshaped")
+    texted = (pl.col("shape") == "text").fill_null(False)
+    shape = pl.coalesce(pl.when(~texted).then("shape"), by_class, pl.when(classless).then(by_task), "shape")
+    unshaped = shape.is_null() & classless & pl.col("first_ok")
+    found = found.with_columns(shape=shape, unshaped=unshaped, texted=texted)
+    return found.select(*episodes.columns, "unshaped", "texted")
 
 
 def _grid(seen: pl.DataFrame, by: Sequence[str]) -> list[tuple[str, ...]]:

@@ -193,6 +193,15 @@ def test_a_success_that_was_told_nothing_takes_the_shape_of_its_class_or_else_of
         assert found.left_out == {}
 
 
+def test_a_failure_that_was_told_a_text_counts_for_the_first_try_and_not_for_the_retries() -> None:
+    found = of_episodes(
+        episode(3), episode(4, shape="text", retries=2), episode(5, shape="text", constraint="d", task="u")
+    )
+    assert found.rate("p_unaided", "m", ADD).trials == 7
+    assert found.law("retry", "m", ADD).counts == (3, 0, 0, 0)
+    assert found.left_out == {"episode: text hint": 5, "retry law: text hint": 9}
+
+
 def test_successes_that_could_be_of_any_shape_leave_the_unaided_rate_unidentified() -> None:
     rows = (episode(3, constraint=None), episode(2, constraint=None, task="u", shape=None, first_ok=True, retries=0))
     found = of_episodes(*rows)
@@ -225,7 +234,9 @@ def test_a_retry_law_counts_failed_first_tries_by_the_retry_that_recovered() -> 
     law, injected = found.law("retry", "m", ADD), found.law("retry_injected", "m", ADD)
     assert (law.counts, law.exhausted, law.episodes) == ((31, 4, 0, 1), 4, 40)
     assert (injected.counts, injected.exhausted) == ((0, 0, 3, 0), 0)
-    assert found.left_out == {"retry law: censored": 7, "retry law: unknown validity": 9}
+    assert found.left_out == {
+        "episode: unknown validity": 9, "retry law: censored": 7, "retry law: unknown validity": 9
+    }  # fmt: skip
 
 
 def test_a_censored_first_try_counts_where_a_retry_shows_that_it_failed() -> None:
