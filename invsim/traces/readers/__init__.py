@@ -1,0 +1,1 @@
+"""Readers of the formats that others write. Importing the package makes them known."""
