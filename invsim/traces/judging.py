@@ -38,11 +38,14 @@ class Answer(NamedTuple):
     refused : bool
         Whether the model refused.
     parse_status : str
+    again : bool
+        Whether it is the earlier request once more.
     """
 
     request: Any
     refused: bool
     parse_status: str
+    again: bool = False
 
 
 # Pointers and equality ----------------------------------------------------------------------------------------------
@@ -126,6 +129,20 @@ def _said(text: str) -> Any:
     return ABSENT if isinstance(value, str) else value
 
 
+def canonical(value: Any) -> str:
+    """Return text that two values share exactly when they are ``same``."""
+    return msgspec.json.encode(_plain(value), order="deterministic").decode()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with its whole floats as integers."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 # Hints --------------------------------------------------------------------------------------------------------------
 
 
@@ -181,7 +198,7 @@ def judge(ops: tuple[Op, ...], request: Any, answer: Answer) -> Result:
     if answer.request is None:
         return "other" if answer.parse_status == "invalid" else "censored"
     asked = [op for op in ops if _changes(op, request)]
-    if (asked or not ops) and request is not None and same(request, answer.request):
+    if (asked or not ops) and answer.again:
         return "identical"
     if not ops:
         return "other"

@@ -40,6 +40,11 @@ class Tally:
         """Return the tally of counts by ``OF_TRIALS`` and ``OF_EPISODES``."""
         return cls(_counted(trials, OF_TRIALS), _counted(episodes, OF_EPISODES))
 
+    @classmethod
+    def of_counts(cls, trials: pl.DataFrame, episodes: pl.DataFrame) -> Tally:
+        """Return the tally of frames of counts in the columns of one, which may hold a combination twice."""
+        return cls(_summed(trials, OF_TRIALS), _summed(episodes, OF_EPISODES))
+
     def __add__(self, other: Tally) -> Tally:
         return total([self, other])
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from invsim.traces.judging import TEXT, Answer, Injected, Result, injected_state, judge, judge_first, shape_of
+from invsim.traces.judging import TEXT, Answer, Injected, Result, injected_state, judge, judge_first, same, shape_of
 from invsim.traces.schema import Call
 
 if TYPE_CHECKING:
@@ -151,14 +151,15 @@ def episode_trials(calls: Iterable[Call]) -> tuple[list[Trial], Episode]:
                 if following is None:
                     result = _unanswered(later=ordered[-1].step > call.step, closing=closing)
                 else:
-                    result = judge(call.hint, call.request, answer_of(following[0]))
+                    result = judge(call.hint, call.request, answer_of(following[0], call))
                 trials.append(trial(call, following and following[0], "recovery", shape, sure, result))  # type: ignore[arg-type]
     return trials, _outcome(first, tools[0], state, closing)
 
 
-def answer_of(call: Call) -> Answer:
-    """Return what a call is as an answer to what came before it."""
-    return Answer(call.request, call.finish_reason in REFUSALS, call.parse_status)
+def answer_of(call: Call, told: Call | None = None) -> Answer:
+    """Return what a call is as an answer to the call that was told something before it."""
+    again = told is not None and told.request is not None and same(told.request, call.request)
+    return Answer(call.request, call.finish_reason in REFUSALS, call.parse_status, again)
 
 
 def success(call: Call) -> bool | None:
