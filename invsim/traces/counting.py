@@ -24,7 +24,7 @@ from invsim.traces.judging import (
     judge_first,
     shape_of,
 )
-from invsim.traces.ordered import FINISHED, Batch, Bools, Matched, closings, isin, match
+from invsim.traces.ordered import FINISHED, Batch, Bools, Matched, closings, isin, match, silenced
 from invsim.traces.schema import Fix, Op, ParseStatus
 from invsim.traces.tally import OF_EPISODES, OF_TRIALS, Size, Tally, total
 from invsim.traces.trials import REFUSALS, Attribution, Ended, Kind, ended
@@ -39,7 +39,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 ATTRIBUTIONS: tuple[Attribution, ...] = get_args(Attribution)
 ENDED: tuple[Ended, ...] = get_args(Ended)
 PARSED: tuple[ParseStatus, ...] = get_args(ParseStatus)
-UNANSWERED: tuple[Result, ...] = ("censored", "switched", "gave_up")
+UNANSWERED: tuple[Result, ...] = ("censored", "switched", "gave_up", "refused")
 """What a hint that no call answered comes to."""
 
 YES, NO, UNKNOWN = 1, 0, -1
@@ -127,7 +127,8 @@ class _Count:
         """Count the trials of hints."""
         batch, told = self.batch, np.flatnonzero(self.batch.error)
         episode, following = batch.episode[told], self.matched.following[told]
-        there = following >= 0
+        refused = silenced(batch)[told]
+        there = (following >= 0) & ~refused
         acting = np.where(there, following, told)
         later = batch.step[batch.lasts[episode]] > batch.step[told]
         places = self.hints.places(told)
@@ -139,10 +140,10 @@ class _Count:
             "again": there & (whole >= 0) & (whole == self.views.wholes(acting)),
             "refused": self.refused[acting] & there,
             "parsed": np.where(there, self.parsed[acting], 0),
-            "unanswered": np.where(there, -1, np.where(self.closed[episode] > 0, 0, np.where(later, 1, 2))),
+            "unanswered": np.select([there, refused, self.closed[episode] > 0, later], [-1, 3, 0, 1], default=2),
         }
         rows, shape, result = judged(asked, self._judge_recovery, width=2)
-        sure = self.matched.sure[told] & ~self.flat[episode]
+        sure = (self.matched.sure[told] | refused) & ~self.flat[episode]
         next_ok = np.where(there, self._success(acting), UNKNOWN)
         return self._trials("recovery", episode[rows], acting[rows], shape, result, sure[rows], next_ok[rows])
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from invsim.traces.codes import Ints, coded
 from invsim.traces.columns import decode
-from invsim.traces.trials import CUT, EXHAUSTED, Ended, closing, marks
+from invsim.traces.trials import CUT, EXHAUSTED, REFUSED_NEXT, Ended, closing, marks
 
 if TYPE_CHECKING:
     import polars as pl
@@ -113,9 +113,21 @@ def _closing_of(code: int) -> int:
 
 def _marked(batch: Batch) -> tuple[Bools, Bools]:
     """Return of each episode whether its warnings call it exhausted, and censored."""
+    return batch.any_of(_marks(batch, EXHAUSTED)), batch.any_of(_marks(batch, "censored"))
+
+
+def _marks(batch: Batch, mark: str) -> Bools:
+    """Return which rows carry a warning with a mark."""
     texts = batch.rows["warnings"]
     distinct = texts.unique().drop_nulls().to_list()
-    said = {text: marks(decode("warnings", text)) for text in distinct}
-    exhausted = isin(texts, tuple(text for text in distinct if EXHAUSTED in said[text]))
-    torn = isin(texts, tuple(text for text in distinct if "censored" in said[text]))
-    return batch.any_of(exhausted), batch.any_of(torn)
+    return isin(texts, tuple(text for text in distinct if mark in marks(decode("warnings", text))))
+
+
+def silenced(batch: Batch) -> Bools:
+    """Return which rows stand in a step after which the model refused to answer."""
+    refused = _marks(batch, REFUSED_NEXT)
+    if not refused.any():
+        return refused
+    begins = np.append(True, (np.diff(batch.episode) > 0) | (batch.step[1:] != batch.step[:-1]))
+    turn = np.cumsum(begins) - 1
+    return np.asarray(np.logical_or.reduceat(refused, np.flatnonzero(begins))[turn])

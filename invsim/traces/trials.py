@@ -19,13 +19,16 @@ Ended: TypeAlias = Literal["completed", "exhausted", "gave_up", "censored"]
 REFUSALS = ("refusal", "content_filter")
 """Finish reasons of a model that refused."""
 
-CUT = ("length", "max_tokens", "model_length", "max_turns", "limit")
+CUT = ("length", "max_tokens", "model_length", "MAX_TOKENS", "max_turns", "limit")
 """Finish reasons of a model that was cut off; on the last call of an episode, so was the episode."""
 
 EXHAUSTED = "exhausted"
 """Warning on the last call of an episode that was allowed no further attempt."""
 
-CENSORED = ("torn", "truncated", "limit", "censored")
+REFUSED_NEXT = "refused-next"
+"""Warning on the last call before a turn that the model refused to give."""
+
+CENSORED = ("log-ends", "torn", "truncated", "limit", "censored")
 """Warnings, or what stands before their first colon, that say an episode went on, or might have, after the log ends."""
 
 
@@ -141,18 +144,21 @@ def episode_trials(calls: Iterable[Call]) -> tuple[list[Trial], Episode]:
         trial(first, first, "first_attempt", shape_of(fix.ops, None), alone, judge_first(fix, answer_of(first)))
         for fix in fixes
     ]
+    silenced = {call.step for call in ordered if REFUSED_NEXT in marks(call.warnings)}
     for mine in tools:
-        for at, turn in enumerate(mine):
-            following = mine[at + 1] if at + 1 < len(mine) else None
+        for turn, after in zip(mine, [*mine[1:], []], strict=True):
             errors = [call for call in turn if call.outcome == "error"]
-            sure = following is None or (len(errors) == 1 and len(following) == 1)
+            sure = not after or (len(errors) == 1 and len(after) == 1)
             for call in errors:
                 shape = shape_of(call.hint, call.request) if call.hint else TEXT
-                if following is None:
+                if call.step in silenced:
+                    trials.append(trial(call, None, "recovery", shape, True, "refused"))
+                elif not after:
                     result = _unanswered(later=ordered[-1].step > call.step, closing=closing)
+                    trials.append(trial(call, None, "recovery", shape, True, result))
                 else:
-                    result = judge(call.hint, call.request, answer_of(following[0], call))
-                trials.append(trial(call, following and following[0], "recovery", shape, sure, result))  # type: ignore[arg-type]
+                    result = judge(call.hint, call.request, answer_of(after[0], call))
+                    trials.append(trial(call, after[0], "recovery", shape, sure, result))
     return trials, _outcome(first, tools[0], state, closing)
 
 
@@ -168,9 +174,9 @@ def success(call: Call) -> bool | None:
 
 
 def marks(warnings: Iterable[str]) -> frozenset[str]:
-    """Return what warnings say of the end of an episode: "exhausted", "censored", both or nothing."""
+    """Return what warnings say of what followed: any of "exhausted", "refused-next" and "censored"."""
     words = {warning.partition(":")[0].strip() for warning in warnings}
-    return frozenset(({EXHAUSTED} & words) | ({"censored"} if words.intersection(CENSORED) else set()))
+    return frozenset(({EXHAUSTED, REFUSED_NEXT} & words) | ({"censored"} if words.intersection(CENSORED) else set()))
 
 
 def _closing(last: Call, calls: Sequence[Call]) -> Ended:

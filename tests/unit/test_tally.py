@@ -52,7 +52,9 @@ CALLS = st.builds(
     finish_reason=st.sampled_from([None] * 5 + ["stop", "refusal", "content_filter", "length"]),
     hint=st.lists(OPS, max_size=2).map(tuple),
     injected=st.lists(FIXES, max_size=2).map(tuple),
-    warnings=st.sampled_from([()] * 6 + [("exhausted",), ("torn",), ("limit: 5 messages", "odd")]),
+    warnings=st.sampled_from(
+        [()] * 6 + [("exhausted",), ("torn",), ("log-ends: 5 messages", "odd"), ("refused-next",)]
+    ),
 )
 
 
