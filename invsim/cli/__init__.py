@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from invsim import __version__
-from invsim.cli import explain, listings, paper, replay, run, serve
+from invsim.cli import explain, listings, paper, replay, run, serve, trace
 from invsim.errors import InvsimError, one_line
 
 USAGE_ERROR = 2
@@ -36,6 +36,7 @@ for command in (
     replay.replay,
     paper.paper,
     serve.serve,
+    trace.trace,
     listings.scenario,
     listings.model,
     listings.arm,

@@ -110,7 +110,11 @@ class _Count:
         batch = self.batch
         trials = pl.concat([self._recoveries(), self._first_attempts()])
         size = Size(len(batch.starts), len(batch.step), int(batch.error.sum()), self.matched.turns_retried)
-        return Tally.of_counts(trials, self._episodes()), size
+        return Tally.summed(trials, self._episodes(), self._calls()), size
+
+    def _calls(self) -> pl.DataFrame:
+        outcome = coded(self.rows["outcome"])
+        return counted({"model": self.model, "tool": self.batch.tools, "outcome": outcome})
 
     def _tasks(self) -> Coded:
         import polars as pl

@@ -46,7 +46,8 @@ class Batch:
         outcome = rows["outcome"]
         self.ok, self.error, self.missing = ((outcome == each).to_numpy() for each in ("ok", "error", "missing"))
         self.first_of = starts[episode]
-        self.tool = coded(rows["tool"]).codes
+        self.tools = coded(rows["tool"])
+        self.tool = self.tools.codes
 
     def any_of(self, flags: Bools) -> Bools:
         """Return of each episode whether any of its rows is flagged."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from invsim.traces.schema import Call
 from invsim.traces.trials import Episode, Trial, episode_trials, episodes, in_order, retried, turns
@@ -17,7 +17,11 @@ OF_TRIALS = ("model", "task", "constraint", "shape", "kind", "attribution", "inj
 OF_EPISODES = (
     "model", "task", "constraint", "shape", "injected", "first_occurrence", "first_ok", "retries", "ended",
 )  # fmt: skip
+OF_CALLS = ("model", "tool", "outcome")
 _OTHERS = {"next_ok", "first_occurrence", "first_ok"}
+
+
+Counts: TypeAlias = Counter[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,20 +34,23 @@ class Tally:
         Columns ``OF_TRIALS`` and n (Int64), see ``trials.Trial``; one row for each combination that occurred, sorted.
     episodes : DataFrame
         Columns ``OF_EPISODES`` and n, see ``trials.Episode``.
+    calls : DataFrame
+        Columns ``OF_CALLS`` and n.
     """
 
     trials: pl.DataFrame
     episodes: pl.DataFrame
+    calls: pl.DataFrame
 
     @classmethod
-    def of(cls, trials: Counter[tuple[Any, ...]], episodes: Counter[tuple[Any, ...]]) -> Tally:
-        """Return the tally of counts by ``OF_TRIALS`` and ``OF_EPISODES``."""
-        return cls(_counted(trials, OF_TRIALS), _counted(episodes, OF_EPISODES))
+    def of(cls, trials: Counts, episodes: Counts, calls: Counts) -> Tally:
+        """Return the tally of counts by ``OF_TRIALS``, ``OF_EPISODES`` and ``OF_CALLS``."""
+        return cls(_counted(trials, OF_TRIALS), _counted(episodes, OF_EPISODES), _counted(calls, OF_CALLS))
 
     @classmethod
-    def of_counts(cls, trials: pl.DataFrame, episodes: pl.DataFrame) -> Tally:
-        """Return the tally of frames of counts in the columns of one, which may hold a combination twice."""
-        return cls(_summed(trials, OF_TRIALS), _summed(episodes, OF_EPISODES))
+    def summed(cls, trials: pl.DataFrame, episodes: pl.DataFrame, calls: pl.DataFrame) -> Tally:
+        """Return the tally of frames with the columns of one, which may hold a combination twice."""
+        return cls(_summed(trials, OF_TRIALS), _summed(episodes, OF_EPISODES), _summed(calls, OF_CALLS))
 
     def __add__(self, other: Tally) -> Tally:
         return total([self, other])
@@ -53,14 +60,15 @@ def total(tallies: Sequence[Tally]) -> Tally:
     """Return the sum of tallies; that of none is empty."""
     import polars as pl
 
-    empty = Tally.of(Counter(), Counter())
-    return Tally(
-        _summed(pl.concat([empty.trials, *(each.trials for each in tallies)]), OF_TRIALS),
-        _summed(pl.concat([empty.episodes, *(each.episodes for each in tallies)]), OF_EPISODES),
+    every = [Tally.of(Counter(), Counter(), Counter()), *tallies]
+    return Tally.summed(
+        pl.concat([each.trials for each in every]),
+        pl.concat([each.episodes for each in every]),
+        pl.concat([each.calls for each in every]),
     )
 
 
-def _counted(counts: Counter[tuple[Any, ...]], names: Sequence[str]) -> pl.DataFrame:
+def _counted(counts: Counts, names: Sequence[str]) -> pl.DataFrame:
     import polars as pl
 
     types = {name: pl.Boolean if name in _OTHERS else pl.String for name in names} | {"n": pl.Int64}
@@ -103,13 +111,15 @@ class Size:
 
 def tally(calls: Iterable[Call]) -> tuple[Tally, Size]:
     """Count the trials and episodes of one file's calls, which may come in any order and are held at once."""
-    trials: Counter[tuple[Any, ...]] = Counter()
-    ends: Counter[tuple[Any, ...]] = Counter()
+    trials: Counts = Counter()
+    ends: Counts = Counter()
+    outcomes: Counts = Counter()
     size = Size()
     for mine in episodes(calls):
         found, row = episode_trials(mine)
         trials.update(map(trial_key, found))
         ends[episode_key(row)] += 1
+        outcomes.update((call.model, call.tool, call.outcome) for call in mine)
         errors = sum(call.outcome == "error" for call in mine)
         size += Size(1, len(mine), errors, retried(turns(in_order(mine))))
-    return Tally.of(trials, ends), size
+    return Tally.of(trials, ends, outcomes), size

@@ -62,6 +62,7 @@ def assert_same(left: tuple[Tally, Size], right: tuple[Tally, Size]) -> None:
     assert left[1] == right[1]
     assert_frame_equal(left[0].trials, right[0].trials)
     assert_frame_equal(left[0].episodes, right[0].episodes)
+    assert_frame_equal(left[0].calls, right[0].calls)
 
 
 def by_columns(path: Path, calls: Iterable[Call]) -> tuple[Tally, Size]:

@@ -1,6 +1,6 @@
 """Tallying a trace beside a bare scan of the same file: rows a second, and peak memory.
 
-    python benchmarks/tallying.py 10000000
+    python benchmarks/traces.py 10000000
 
 generates that many attempts as native Parquet, scans every column of them once with polars, tallies them, in turn for
 some rounds, and last once more each in a process of its own for its peak memory.
@@ -8,10 +8,9 @@ some rounds, and last once more each in a process of its own for its peak memory
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -19,6 +18,7 @@ from time import perf_counter
 import msgspec
 import numpy as np
 import polars as pl
+from peak import peak_of
 
 from invsim.traces.columns import BATCH, dtypes
 from invsim.traces.read import read_tally
@@ -44,9 +44,7 @@ def main() -> None:
     measure(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)
 
 
-def measure(
-    rows: int, peak_of: Callable[[list[str]], float] | None = None
-) -> tuple[dict[str, float], dict[str, float]]:
+def measure(rows: int) -> tuple[dict[str, float], dict[str, float]]:
     """Return rates, peaks in MiB, and the ratio of the tally's rate to the bare scan's."""
     with tempfile.TemporaryDirectory(prefix="invsim-bench-") as folder:
         path = Path(folder) / "trace.parquet"
@@ -58,8 +56,7 @@ def measure(
                 work(path)
                 taken[name].append(perf_counter() - started)
         rates = {name: rows / median(times) for name, times in taken.items()}
-        peak = peak_of or _peak
-        peaks = {name: peak([sys.executable, __file__, name, str(path)]) for name in taken}
+        peaks = {name: peak_of([sys.executable, __file__, name, str(path)]) for name in taken}
         size = path.stat().st_size / 2**20
     print(
         f"\nA trace of {rows:,} attempts, native Parquet of {size:,.0f} MiB (medians of {ROUNDS} interleaved rounds):"
@@ -73,21 +70,10 @@ def measure(
     return figures, {"trace_tally_over_scan": ratio}
 
 
-def _peak(command: list[str]) -> float:
-    """Return the peak memory of a command in MiB; a small process in between is the parent it starts from."""
-    code = (
-        "import resource, subprocess, sys\n"
-        "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)\n"
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    )
-    answer = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=True)
-    return int(answer.stdout) * (1 if sys.platform == "darwin" else 1024) / 2**20
-
-
 def scan(path: Path) -> None:
     """Materialise every column of a file once, batch by batch."""
     rows = sum(batch.height for batch in pl.scan_parquet(path).collect_batches(chunk_size=BATCH))
-    print(f"{rows:,} rows")
+    assert rows
 
 
 def read(path: Path) -> None:
@@ -95,7 +81,6 @@ def read(path: Path) -> None:
     counted, (report,) = read_tally([path])
     assert not report.faults, report.warnings
     assert counted.episodes["n"].sum() == report.episodes
-    print(f"{report.calls:,} calls, {counted.trials.height:,} kinds of trial")
 
 
 # The trace ----------------------------------------------------------------------------------------------------------
@@ -114,7 +99,7 @@ def generate(path: Path, rows: int, seed: int = 1) -> None:
     parts.rmdir()
 
 
-def _texts(values: list[object]) -> pl.Series:
+def _texts(values: Sequence[object]) -> pl.Series:
     return pl.Series([msgspec.json.encode(value).decode() for value in values])
 
 
