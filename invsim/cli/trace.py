@@ -146,10 +146,11 @@ def _all_calls(files: Sequence[Path], form: str | None, strict: bool, reports: l
 
     for number, (report, calls) in enumerate(_reading(files, form, strict), 1):
         reports.append(report)
+        if len(files) == 1:
+            yield from calls
+            continue
         for call in calls:
-            if len(files) > 1:
-                call = msgspec.structs.replace(call, episode_id=f"{number}/{call.episode_id}", task_id=call.task)
-            yield call
+            yield msgspec.structs.replace(call, episode_id=f"{number}/{call.episode_id}", task_id=call.task)
 
 
 def _totals(counts: pl.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,8 +16,15 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
-KEPT = 1 << 16
-"""Requests whose reading is kept from batch to batch."""
+UNREAD = -2
+LARGEST = 1 << 62
+"""Rows are told apart by numbers below this."""
+
+SPARSE = 8
+"""Rows are counted in a table of all numbers they could have where that is at most so many times as long."""
+
+KEPT = 1 << 25
+"""Characters of requests whose reading is kept from batch to batch."""
 
 
 class Coded(NamedTuple):
@@ -38,21 +44,51 @@ def coded(column: pl.Series) -> Coded:
 
     numbered = column.cast(pl.Categorical(pl.Categories.random()))
     distinct = numbered.unique().drop_nulls()
-    distinct = distinct.gather(distinct.to_physical().arg_sort())
-    numbers = numbered.to_physical()
-    codes = np.searchsorted(distinct.to_physical().to_numpy(), numbers.fill_null(0).to_numpy()).astype(np.int64)
-    codes[numbers.is_null().to_numpy()] = -1
-    return Coded(codes, distinct.cast(pl.String))
+    numbers, order = (each.to_physical().cast(pl.Int64) for each in (numbered, distinct))
+    places = np.full(int(order.to_numpy().max(initial=-1)) + 2, -1, np.int64)  # the last answers for null
+    places[order.to_numpy()] = np.arange(len(order))
+    return Coded(places[numbers.fill_null(-1).to_numpy()], distinct.cast(pl.String))
 
 
-def counted(columns: Mapping[str, Coded | npt.NDArray[Any] | pl.Series]) -> pl.DataFrame:
+class _Distinct(NamedTuple):
+    """The distinct rows of some columns: where one of each stands, which each row is, and how often each is there."""
+
+    rows: Ints
+    which: Ints
+    times: Ints
+
+
+def _distinct(columns: Iterable[npt.NDArray[Any]]) -> _Distinct:
+    """Tell rows apart by one number each, in which every column has its digit."""
+    keys, size = np.zeros(1, np.int64), 1
+    for column in columns:
+        if not len(column):
+            return _Distinct(*(np.empty(0, np.int64) for _ in range(3)))
+        least = int(column.min())
+        span = int(column.max()) - least + 1
+        if size * span >= LARGEST:
+            named, keys = np.unique(keys, return_inverse=True)
+            size = len(named)
+        keys, size = keys * span + (column.astype(np.int64) - least), size * span
+    if size <= SPARSE * len(keys):
+        times = np.bincount(keys, minlength=size)
+        present = np.flatnonzero(times)
+        places, which = np.empty(size, np.int64), np.empty(size, np.int64)
+        places[keys], which[present] = np.arange(len(keys)), np.arange(len(present))
+        return _Distinct(places[present], which[keys], times[present])
+    _, rows, which, times = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    return _Distinct(rows, which, times)
+
+
+def counted(columns: Mapping[str, Coded | npt.NDArray[Any]]) -> pl.DataFrame:
     """Return each distinct row of some columns, and as "n" how often it is there."""
     import polars as pl
 
     numbers = {name: column.codes if isinstance(column, Coded) else column for name, column in columns.items()}
-    found = pl.DataFrame(numbers).group_by(list(numbers)).agg(n=pl.len().cast(pl.Int64))
-    return found.with_columns(
-        column.texts.gather(found[name].replace(-1, None)).alias(name)
+    found = _distinct(numbers.values())
+    frame = pl.DataFrame({**{name: column[found.rows] for name, column in numbers.items()}, "n": found.times})
+    return frame.with_columns(
+        column.texts.gather(frame[name].replace(-1, None)).alias(name)
         for name, column in columns.items()
         if isinstance(column, Coded)
     )
@@ -67,7 +103,7 @@ def judged(
     ----------
     asked : mapping of str to ndarray
     judge : callable
-        Takes a row, and returns any number of answers, each of ``width`` numbers.
+        Takes a row by name, and returns any number of answers, each of ``width`` numbers.
     width : int
 
     Returns
@@ -76,51 +112,52 @@ def judged(
         The numbers of the rows, and a column for each number of an answer. A row has as many answers as the function
         gives, which may be none.
     """
-    import polars as pl
-
-    frame = pl.DataFrame(asked)
-    distinct = frame.unique()
-    answers = [list(judge(*row)) for row in distinct.iter_rows()]
-    case = frame.join(distinct.with_row_index("case"), on=frame.columns, how="left", maintain_order="left")["case"]
+    found = _distinct(asked.values())
+    cases = zip(*(column[found.rows].tolist() for column in asked.values()), strict=True)
+    answers = [list(judge(**dict(zip(asked, case, strict=True)))) for case in cases]
     many = np.array([len(each) for each in answers], np.int64)
     begins = np.cumsum(many) - many
-    flat = np.array([row for each in answers for row in each], np.int64)
-    cases = case.to_numpy().astype(np.int64)
-    counts = many[cases]
-    rows = np.repeat(np.arange(len(cases)), counts)
+    flat = np.array([row for each in answers for row in each], np.int64).reshape(-1, width)
+    counts = many[found.which]
+    rows = np.repeat(np.arange(len(counts)), counts)
     within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    chosen = flat.reshape(-1, width)[begins[cases[rows]] + within]
-    return (rows, *chosen.T)
+    return (rows, *flat[begins[found.which[rows]] + within].T)
 
 
-@lru_cache(maxsize=KEPT)
-def _read(text: str) -> tuple[Any, str]:
-    value = decode("request", text)
-    return value, canonical(value)
+class _Request:
+    """A distinct request: its value, and the numbers it goes by."""
 
+    __slots__ = ("value", "views", "whole")
 
-@lru_cache(maxsize=KEPT)
-def _seen(text: str, paths: tuple[str, ...]) -> tuple[str | None, ...]:
-    """Return what a request holds at some paths; None for nothing."""
-    value, _ = _read(text)
-    found = (resolve(value, path) for path in paths)
-    return tuple(None if each is ABSENT else canonical(each) for each in found)
+    def __init__(self, value: Any, whole: int) -> None:
+        self.value, self.whole = value, whole
+        self.views: dict[tuple[str, ...], int] = {}
 
 
 class Views:
     """Requests as hints see them: two that hold the same at the places a hint names are one to it.
 
-    Parameters
-    ----------
-    requests : Coded
+    What has been read of a request is kept from batch to batch, up to a bound.
     """
 
-    def __init__(self, requests: Coded) -> None:
-        self._codes, self._texts = requests.codes, requests.texts.to_list()
-        self._views: dict[tuple[tuple[str, ...], int], int] = {}
-        self._numbers: dict[Hashable, int] = {}
-        self._standing_for: list[Any] = []
+    def __init__(self) -> None:
+        self._codes, self._texts = np.empty(0, np.int64), list[str]()
+        self._tables: dict[tuple[str, ...] | None, Ints] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._characters = 0
+        self._requests: dict[str, _Request] = {}
         self._wholes: dict[str, int] = {}
+        self._views: dict[Hashable, int] = {}
+        self._standing_for: list[Any] = []
+
+    def take(self, requests: Coded) -> None:
+        """Turn to the requests of another batch; numbers given before are void."""
+        self._codes, self._texts = requests.codes, requests.texts.to_list()
+        self._tables = {}
+        if self._characters > KEPT:
+            self._forget()
 
     def value(self, view: int) -> Any:
         """Return a request that looks as a view does; null where it is not known."""
@@ -128,34 +165,47 @@ class Views:
 
     def of(self, places: Ints, paths: list[tuple[str, ...]], rows: Ints) -> Ints:
         """Return of some rows the view of their request from the paths that ``places`` number; -1 for no request."""
-        import polars as pl
-
-        pairs = pl.DataFrame({"place": places, "request": self._codes[rows]})
-        distinct = pairs.unique()
-        views = [self._view(paths[place], code) for place, code in distinct.iter_rows()]
-        table = distinct.with_columns(pl.Series("view", views, pl.Int64))
-        return pairs.join(table, on=["place", "request"], how="left", maintain_order="left")["view"].to_numpy()
-
-    def _view(self, paths: tuple[str, ...], code: int) -> int:
-        if (paths, code) not in self._views:
-            self._views[paths, code] = self._number(paths, code)
-        return self._views[paths, code]
-
-    def _number(self, paths: tuple[str, ...], code: int) -> int:
-        value = None if code < 0 else _read(self._texts[code])[0]
-        if value is None:
-            return -1
-        number = self._numbers.setdefault((paths, _seen(self._texts[code], paths)), len(self._standing_for))
-        if number == len(self._standing_for):
-            self._standing_for.append(value)
-        return number
+        codes, found = self._codes[rows], np.empty(len(rows), np.int64)
+        for place in np.flatnonzero(np.bincount(places)).tolist():
+            mine = places == place
+            found[mine] = self._looked_up(paths[place], codes[mine])
+        return found
 
     def wholes(self, rows: Ints) -> Ints:
         """Return a number for each row's request, the same for equal ones; -1 for no request."""
-        codes = self._codes[rows]
-        numbers = np.full(len(self._texts) + 1, -1, np.int64)  # the last answers for code -1
-        for code in np.unique(codes[codes >= 0]).tolist():
-            value, text = _read(self._texts[code])
-            if value is not None:
-                numbers[code] = self._wholes.setdefault(text, len(self._wholes))
-        return numbers[codes]
+        return self._looked_up(None, self._codes[rows])
+
+    def _looked_up(self, paths: tuple[str, ...] | None, codes: Ints) -> Ints:
+        """Return the views of some codes, or their wholes for no paths, having read those not yet met."""
+        table = self._tables.get(paths)
+        if table is None:
+            table = self._tables[paths] = np.full(len(self._texts) + 1, UNREAD, np.int64)
+            table[-1] = -1  # for code -1
+        lacking = np.zeros(len(table), np.bool_)
+        lacking[codes] = True
+        for code in np.flatnonzero(lacking & (table == UNREAD)).tolist():
+            request = self._read(self._texts[code])
+            table[code] = request.whole if paths is None else self._view(request, paths)
+        return table[codes]
+
+    def _read(self, text: str) -> _Request:
+        request = self._requests.get(text)
+        if request is None:
+            self._characters += len(text) + 100
+            value = decode("request", text)
+            whole = -1 if value is None else self._wholes.setdefault(canonical(value), len(self._wholes))
+            request = self._requests[text] = _Request(value, whole)
+        return request
+
+    def _view(self, request: _Request, paths: tuple[str, ...]) -> int:
+        if paths not in request.views:
+            request.views[paths] = -1 if request.value is None else self._seen(request.value, paths)
+        return request.views[paths]
+
+    def _seen(self, value: Any, paths: tuple[str, ...]) -> int:
+        found = (resolve(value, path) for path in paths)
+        key = (paths, tuple(None if each is ABSENT else canonical(each) for each in found))
+        number = self._views.setdefault(key, len(self._standing_for))
+        if number == len(self._standing_for):
+            self._standing_for.append(value)
+        return number

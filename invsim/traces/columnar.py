@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from invsim.traces.codes import Ints
+from invsim.traces.codes import Ints, Views
 from invsim.traces.columns import CHECKED, batches, misfits, open_parquet
 from invsim.traces.counting import count
 from invsim.traces.ordered import starts_of
@@ -113,12 +113,13 @@ def _together(rows: Iterator[pl.DataFrame], runs: Runs) -> tuple[Tally, Size]:
     results: list[Tally] = []
     size = Size()
     held: list[pl.DataFrame] = []
+    views = Views()
 
     def close(batch: pl.DataFrame) -> None:
         nonlocal size
         starts = starts_of(batch["episode_id"])
         runs.add(batch["episode_id"].gather(starts).hash().to_numpy(), np.diff(starts, append=batch.height))
-        result, more = count(batch)
+        result, more = count(batch, views)
         results.append(result)
         size += more
         if len(results) >= 8:

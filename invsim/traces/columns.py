@@ -5,7 +5,7 @@ Composite fields are JSON text in Parquet. Few of their values differ, so each d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -18,8 +18,11 @@ from invsim.traces.schema import COMPOSITE, Call, ErrorSource, Fix, Op, OrderSou
 if TYPE_CHECKING:
     import polars as pl
 
-BATCH = 250_000
+BATCH = 500_000
 """Rows held at a time."""
+
+KEPT, SHORT = 1 << 16, 1000
+"""Texts whose reading is kept, and characters of the longest of them."""
 
 REQUIRED = tuple(field.name for field in msgspec.structs.fields(Call) if field.required)
 DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(Call) if not field.required}
@@ -35,9 +38,7 @@ CHECKED = (*REQUIRED, *ALLOWED, "request", "hint", "injected", "warnings")
 
 _INTEGERS = frozenset({"trial", "step", "seq", "status_code", "t_start", "t_end", "transport_retries"})
 _TYPES: dict[str, Any] = {"hint": tuple[Op, ...], "injected": tuple[Fix, ...], "warnings": tuple[str, ...]}
-_DECODERS: dict[str, Callable[[str], Any]] = {
-    name: lru_cache(maxsize=1 << 16)(msgspec.json.Decoder(kind).decode) for name, kind in _TYPES.items()
-}
+_DECODERS = {name: msgspec.json.Decoder(kind).decode for name, kind in _TYPES.items()}
 _decode_any = msgspec.json.Decoder().decode
 _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
@@ -69,7 +70,14 @@ def decode(name: str, text: str | None) -> Any:
     """Return the value of a composite field; unreadable text is one of the errors ``misfits`` looks for."""
     if text is None:
         return DEFAULTS[name]
-    return _DECODERS[name](text) if name in _DECODERS else _decode_any(text)
+    if name not in _DECODERS:
+        return _decode_any(text)
+    return _decode_short(name, text) if len(text) <= SHORT else _DECODERS[name](text)
+
+
+@lru_cache(maxsize=KEPT)
+def _decode_short(name: str, text: str) -> Any:
+    return _DECODERS[name](text)
 
 
 # Reading ------------------------------------------------------------------------------------------------------------
@@ -134,9 +142,10 @@ def batches(scan: pl.LazyFrame, faults: Faults) -> Iterator[tuple[int, pl.DataFr
 
     first = 1
     try:
-        for batch in scan.collect_batches(chunk_size=BATCH, maintain_order=True):
-            yield first, batch
-            first += batch.height
+        height = int(scan.select(pl.len()).collect().item())
+        while first <= height:  # slices, since a stream of batches reads ahead without bound
+            yield first, scan.slice(first - 1, BATCH).collect(engine="streaming")
+            first += BATCH
     except (pl.exceptions.PolarsError, OSError) as error:
         faults.add(f"from row {first}", "torn-file", " ".join(str(error).split())[:200])
 
@@ -182,6 +191,15 @@ def _wrong(name: str, column: pl.Series) -> pl.Series | None:
 
 
 def _readable(name: str, text: str) -> bool:
+    return _readable_short(name, text) if len(text) <= SHORT else _try(name, text)
+
+
+@lru_cache(maxsize=KEPT)
+def _readable_short(name: str, text: str) -> bool:
+    return _try(name, text)
+
+
+def _try(name: str, text: str) -> bool:
     try:
         decode(name, text)
     except _UNREADABLE:

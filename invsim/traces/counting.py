@@ -45,11 +45,18 @@ UNANSWERED: tuple[Result, ...] = ("censored", "switched", "gave_up", "refused")
 YES, NO, UNKNOWN = 1, 0, -1
 
 
-def count(rows: pl.DataFrame) -> tuple[Tally, Size]:
-    """Count whole episodes, the rows of each standing together."""
+def count(rows: pl.DataFrame, views: Views | None = None) -> tuple[Tally, Size]:
+    """Count whole episodes, the rows of each standing together, into a tally that is yet to be summed.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    views : Views, optional
+        Keeps what was read of requests from batch to batch.
+    """
     if not rows.height:
         return total([]), Size()
-    return _Count(Batch(rows)).result()
+    return _Count(Batch(rows), Views() if views is None else views).result()
 
 
 class _Hints:
@@ -86,15 +93,15 @@ def _named(codes: Ints, names: tuple[str, ...]) -> Coded:
 class _Count:
     """The counts of one batch."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, views: Views) -> None:
         rows = batch.rows
         self.batch, self.rows = batch, rows
         self.matched: Matched = match(batch)
         self.closed = closings(batch)
         self.flat = batch.any_of((rows["order_source"] == "flattened").to_numpy())
         self.model, self.constraint = coded(rows["model"]), coded(rows["constraint"])
-        self.requests = coded(rows["request"])
-        self.views = Views(self.requests)
+        self.views = views
+        views.take(coded(rows["request"]))
         self.hints = _Hints(coded(rows["hint"]), "hint", tuple)
         self.fixes = _Hints(coded(rows["injected"]), "injected", _ops_of_fixes)
         self.refused = isin(rows["finish_reason"], REFUSALS)
@@ -110,7 +117,7 @@ class _Count:
         batch = self.batch
         trials = pl.concat([self._recoveries(), self._first_attempts()])
         size = Size(len(batch.starts), len(batch.step), int(batch.error.sum()), self.matched.turns_retried)
-        return Tally.summed(trials, self._episodes(), self._calls()), size
+        return Tally(trials, self._episodes(), self._calls()), size
 
     def _calls(self) -> pl.DataFrame:
         outcome = coded(self.rows["outcome"])
@@ -140,7 +147,7 @@ class _Count:
         asked = {
             "hint": self.hints.column.codes[told],
             "request": self.views.of(places, self.hints.paths, told),
-            "next": np.where(there, self.views.of(places, self.hints.paths, acting), UNKNOWN),
+            "following": np.where(there, self.views.of(places, self.hints.paths, acting), UNKNOWN),
             "again": there & (whole >= 0) & (whole == self.views.wholes(acting)),
             "refused": self.refused[acting] & there,
             "parsed": np.where(there, self.parsed[acting], 0),
@@ -261,8 +268,8 @@ class _Count:
         return [(SHAPES.index(TEXT) if errors else UNKNOWN,)]
 
 
-def _judge_end(missing: bool, completed: bool, end: int) -> list[tuple[int]]:
-    return [(ENDED.index(ended(first_missing=missing, completed=completed, closing=FINISHED[end])),)]
+def _judge_end(missing: bool, completed: bool, closing: int) -> list[tuple[int]]:
+    return [(ENDED.index(ended(first_missing=missing, completed=completed, closing=FINISHED[closing])),)]
 
 
 def _truth(name: str) -> pl.Expr:
