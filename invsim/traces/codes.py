@@ -193,7 +193,10 @@ class Views:
         if request is None:
             self._characters += len(text) + 100
             value = decode("request", text)
-            whole = -1 if value is None else self._wholes.setdefault(canonical(value), len(self._wholes))
+            try:
+                whole = -1 if value is None else self._wholes.setdefault(canonical(value), len(self._wholes))
+            except RecursionError:  # nested just as deeply as can be read, and too deeply to be written again
+                value, whole = None, -1
             request = self._requests[text] = _Request(value, whole)
         return request
 

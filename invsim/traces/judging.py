@@ -130,17 +130,16 @@ def _said(text: str) -> Any:
 
 
 def canonical(value: Any) -> str:
-    """Return text that two values share exactly when they are ``same``."""
-    return msgspec.json.encode(_plain(value), order="deterministic").decode()
+    """Return text that two values share exactly when they are ``same``: whole floats are written as integers."""
+    return msgspec.json.encode(_whole_numbers.decode(msgspec.json.encode(value)), order="deterministic").decode()
 
 
-def _plain(value: Any) -> Any:
-    """Return a value with its whole floats as integers."""
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else value
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+def _number(text: str) -> float | int:
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
+_whole_numbers = msgspec.json.Decoder(float_hook=_number)
 
 
 # Hints --------------------------------------------------------------------------------------------------------------
