@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 
 UNREAD = -2
+RUNS, SAMPLE = 0.2, 1000
+"""A column is read run by run where it begins with at most so many of them for each row of so many."""
+
 LARGEST = 1 << 62
 """Rows are told apart by numbers below this."""
 
@@ -39,7 +42,22 @@ class Coded(NamedTuple):
 
 
 def coded(column: pl.Series) -> Coded:
-    """Return a column of texts as numbers from 0."""
+    """Return a column of texts as numbers from 0; where it repeats itself, a run is read once."""
+    if len(_begins(column[:SAMPLE])) > RUNS * min(SAMPLE, len(column)):
+        return _coded(column)
+    begins = _begins(column)
+    heads = _coded(column.gather(begins))
+    return Coded(np.repeat(heads.codes, np.diff(begins, append=len(column))), heads.texts)
+
+
+def _begins(column: pl.Series) -> Ints:
+    """Return where runs of one text begin."""
+    changed = column.ne_missing(column.shift(1)).to_numpy(writable=True)
+    changed[:1] = True
+    return np.flatnonzero(changed)
+
+
+def _coded(column: pl.Series) -> Coded:
     import polars as pl
 
     numbered = column.cast(pl.Categorical(pl.Categories.random()))

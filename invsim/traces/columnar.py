@@ -7,8 +7,9 @@ an episode turns out to stand in two places, it is left out of a second pass and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ from invsim.traces.tally import Size, Tally, total
 
 if TYPE_CHECKING:
     import polars as pl
+
+T = TypeVar("T")
 
 NEEDED = tuple(
     dict.fromkeys(
@@ -88,11 +91,20 @@ def _rows(path: Path, faults: Faults, advance: Callable[[int], None] | None = No
     scan = open_parquet(path, faults, columns=NEEDED)
     if scan is None:
         return
-    for first, batch in batches(scan, faults):
+    for first, batch in _ahead(batches(scan, faults)):
         good = misfits(batch, first, faults)
         yield batch if good is None else batch.filter(good)
         if advance is not None:
             advance(batch.height)
+
+
+def _ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield items, the next being read while one is worked on."""
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        coming = reader.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = reader.submit(next, items, None)
+            yield item
 
 
 def _only(batch: pl.DataFrame, hashes: npt.NDArray[np.uint64], *, inside: bool) -> pl.DataFrame:

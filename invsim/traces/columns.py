@@ -180,14 +180,24 @@ def misfits(batch: pl.DataFrame, first: int, faults: Faults) -> pl.Series | None
 
 def _wrong(name: str, column: pl.Series) -> pl.Series | None:
     """Return which values of a column cannot be read; None for none."""
-    if name in REQUIRED and column.null_count():
-        return column.is_null() if name not in ALLOWED else ~column.is_in(ALLOWED[name]).fill_null(value=False)
     if name in ALLOWED:
-        return ~column.is_in(ALLOWED[name])
+        return ~one_of(column, ALLOWED[name])
+    if name in REQUIRED:
+        return column.is_null() if column.null_count() else None
     if name not in COMPOSITE or column.null_count() == len(column):
         return None
     bad = [text for text in column.unique() if text is not None and not _readable(name, text)]
     return column.is_in(bad).fill_null(value=False) if bad else None
+
+
+def one_of(column: pl.Series, values: Sequence[str]) -> pl.Series:
+    """Return whether each row holds one of a few values; null does not."""
+    found = column.eq_missing(values[0])
+    for value in values[1:]:
+        if found.all():
+            break
+        found |= column.eq_missing(value)
+    return found
 
 
 def _readable(name: str, text: str) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from invsim.traces.codes import Ints, coded
-from invsim.traces.columns import decode
+from invsim.traces.columns import decode, one_of
 from invsim.traces.trials import CUT, EXHAUSTED, REFUSED_NEXT, Ended, closing, marks
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Batch:
 
 def isin(column: pl.Series, values: tuple[str, ...]) -> Bools:
     """Return which rows hold one of some values."""
-    return column.is_in(values).fill_null(value=False).to_numpy()
+    return one_of(column, values).to_numpy()
 
 
 class Matched(NamedTuple):
@@ -98,8 +98,8 @@ def closings(batch: Batch) -> Ints:
     """Return how the log of each episode ends, as an index into ``FINISHED``."""
     last = batch.lasts
     exhausted, torn = _marked(batch)
-    cut = isin(batch.rows["finish_reason"], CUT)[last]
-    run = batch.rows["arm"].is_not_null().to_numpy()[last]
+    cut = isin(batch.rows["finish_reason"].gather(last), CUT)
+    run = batch.rows["arm"].gather(last).is_not_null().to_numpy()
     bits = np.stack([exhausted, torn, batch.missing[last], cut, run, batch.ok[last]]).astype(np.int64)
     code = (bits << np.arange(6)[:, None]).sum(axis=0)
     table: Ints = np.array([_closing_of(each) for each in range(64)])
@@ -119,9 +119,12 @@ def _marked(batch: Batch) -> tuple[Bools, Bools]:
 
 def _marks(batch: Batch, mark: str) -> Bools:
     """Return which rows carry a warning with a mark."""
-    texts = batch.rows["warnings"]
-    distinct = texts.unique().drop_nulls().to_list()
-    return isin(texts, tuple(text for text in distinct if mark in marks(decode("warnings", text))))
+    found = np.zeros(len(batch.step), np.bool_)
+    rows = np.flatnonzero(batch.rows["warnings"].is_not_null().to_numpy())
+    texts = batch.rows["warnings"].gather(rows)
+    marked = [text for text in texts.unique() if mark in marks(decode("warnings", text))]
+    found[rows] = texts.is_in(marked).to_numpy()
+    return found
 
 
 def silenced(batch: Batch) -> Bools:
