@@ -51,6 +51,7 @@ def check(files: Sequence[Path], form: str | None, strict: bool, as_json: bool) 
         for _ in calls:
             pass
         reports.append(report)
+    _require_a_file(reports)
     if as_json:
         print_json([report.to_dict() for report in reports])
         return
@@ -108,6 +109,7 @@ def summary(files: Sequence[Path], form: str | None, strict: bool, as_json: bool
 
     with _progress(files) as tick:
         tally, reports = read_tally(files, format=form, strict=strict, progress=tick)
+    _require_a_file(reports)
     parts = {
         "calls": _totals(tally.calls, ["model", "tool", "outcome"]),
         "trials": _totals(tally.trials, ["model", "kind", "shape", "attribution", "result"]),
@@ -136,6 +138,13 @@ def _reading(files: Sequence[Path], form: str | None, strict: bool) -> Iterator[
                 tick(path.stat().st_size)
 
 
+def _require_a_file(reports: Sequence[FileReport]) -> None:
+    """Refuse files of which none could be read."""
+    if not any(report.format for report in reports):
+        more = f"; and {len(reports) - 1} more files cannot be read" if len(reports) > 1 else ""
+        raise InputError(f"{reports[0].warnings[0]}{more}")
+
+
 def _progress(files: Sequence[Path]) -> Any:
     return progress("reading traces", sum(path.stat().st_size for path in files if path.is_file()))
 
@@ -146,11 +155,13 @@ def _all_calls(files: Sequence[Path], form: str | None, strict: bool, reports: l
 
     for number, (report, calls) in enumerate(_reading(files, form, strict), 1):
         reports.append(report)
-        if len(files) == 1:
-            yield from calls
-            continue
         for call in calls:
-            yield msgspec.structs.replace(call, episode_id=f"{number}/{call.episode_id}", task_id=call.task)
+            yield (
+                call
+                if len(files) == 1
+                else msgspec.structs.replace(call, episode_id=f"{number}/{call.episode_id}", task_id=call.task)
+            )
+    _require_a_file(reports)  # before a file is written without a row
 
 
 def _totals(counts: pl.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -134,10 +134,18 @@ def open_writer(path: Path) -> Writer:
 
 
 def write_calls(path: Path | str, calls: Iterable[Call]) -> int:
-    """Write calls to a file ending in .jsonl or .parquet, without holding them all, and return how many."""
-    count = 0
-    with open_writer(Path(path)) as writer:
-        for call in calls:
-            writer.write(call)
-            count += 1
+    """Write calls to a file ending in .jsonl or .parquet, without holding them all, and return how many.
+
+    The file appears whole, or, on an error, not at all.
+    """
+    path, count = Path(path), 0
+    unfinished = path.with_name(f".unfinished-{path.name}")
+    try:
+        with open_writer(unfinished) as writer:
+            for call in calls:
+                writer.write(call)
+                count += 1
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
     return count
