@@ -91,6 +91,7 @@ def convert(files: Sequence[Path], form: str | None, strict: bool, out: Path, as
         print_json([report.to_dict() for report in reports])
         return
     _print_reports(reports)
+    _print_unread(reports)
 
 
 @trace.command()
@@ -119,6 +120,7 @@ def summary(files: Sequence[Path], form: str | None, strict: bool, as_json: bool
         print_json({"files": [report.to_dict() for report in reports], **parts})
         return
     _print_reports(reports)
+    _print_unread(reports)
     for name, rows in parts.items():
         if rows:
             click.echo(f"\n{name}")
@@ -186,6 +188,13 @@ def _print_reports(reports: Sequence[FileReport]) -> None:
             for report in reports
         ]
     )
+
+
+def _print_unread(reports: Sequence[FileReport]) -> None:
+    """Say of files that could not be read why."""
+    for report in reports:
+        if not report.format:
+            click.echo(report.warnings[-1], err=True)
 
 
 def _kinds(counts: dict[str, int]) -> str:

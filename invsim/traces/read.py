@@ -144,12 +144,19 @@ def _opened(
     return report, faults, reader
 
 
-def _guarded(calls: Iterator[Call], faults: Faults) -> Iterator[Call]:
-    """Pass calls on until the file itself gives out."""
+def _guarded(reader: Reader, path: Path, faults: _Reported) -> Iterator[Call]:
+    """Yield the calls of a file until the file gives out, or its reader gives it up; other files are still read."""
+    begun = False
     try:
-        yield from calls
-    except OSError as error:
-        faults.add("", UNREADABLE, error.strerror or str(error))
+        for call in reader.read(path, faults):
+            begun = True
+            yield call
+    except (InputError, OSError) as error:
+        if faults.strict:
+            raise
+        if not begun:
+            faults.report.format = ""
+        faults.add("", UNREADABLE, error.what if isinstance(error, InputError) else error.strerror or str(error))
 
 
 # Calls --------------------------------------------------------------------------------------------------------------
@@ -170,7 +177,7 @@ def read_calls(
     """
     for path in paths:
         report, faults, reader = _opened(Path(path), format, strict)
-        calls = iter(()) if reader is None else _guarded(reader.read(Path(path), faults), faults)
+        calls = iter(()) if reader is None else _guarded(reader, Path(path), faults)
         yield report, _measured(calls, report)
 
 
@@ -257,12 +264,12 @@ class _Share:
             self.told = upto
 
 
-def _tally_file(path: Path, reader: Reader, faults: Faults, advance: _Share) -> tuple[Tally, Size]:
+def _tally_file(path: Path, reader: Reader, faults: _Reported, advance: _Share) -> tuple[Tally, Size]:
     from invsim.traces.columnar import tally_parquet
 
     if reader is NATIVE and _is_parquet(path):
         return tally_parquet(path, faults, advance.rows(path))
-    calls = _guarded(reader.read(path, faults), faults)
+    calls = _guarded(reader, path, faults)
     held = list(islice(calls, HELD))
     if len(held) < HELD:
         return tally(held)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from invsim.cli import main
+from invsim.errors import InputError
 from invsim.traces import reader as readers
 from invsim.traces.native import NATIVE
 from invsim.traces.reader import Faults, register_reader
@@ -181,3 +182,24 @@ def test_a_registered_format_is_read_by_every_command(capsys: Capsys, monkeypatc
     assert trace_json(capsys, "summary", "x.csv")["episodes"][0]["n"] == 2
     trace(capsys, "convert", "x.csv", "--out", "out.parquet")
     assert [call.tool for call in NATIVE.read(Path("out.parquet"), Faults("x"))] == ["pay", "look"]
+
+
+class Giving(Csv):
+    """Knows its files, and cannot read them."""
+
+    def read(self, path: Path, faults: Faults) -> Iterator[Call]:
+        raise InputError("needs a library", where=str(path))
+
+
+def test_a_file_that_its_reader_gives_up_does_not_lose_the_others(
+    capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_READERS", dict(readers._READERS))
+    register_reader(Giving())
+    Path("x.csv").write_text("episode,tool\na,pay\n", encoding="utf-8")
+    assert main(["trace", "summary", "x.csv", "good.jsonl"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "x.csv: unreadable-file: needs a library\n"
+    assert "applied" in out
+    assert "needs a library" in refused(capsys, "check", "x.csv")
+    assert "needs a library" in refused(capsys, "check", "good.jsonl", "x.csv", "--strict")
