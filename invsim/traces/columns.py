@@ -161,8 +161,6 @@ def misfits(batch: pl.DataFrame, first: int, faults: Faults) -> pl.Series | None
         Number of the batch's first row in its file.
     faults : Faults
     """
-    import polars as pl
-
     good: pl.Series | None = None
     for name in dict.fromkeys(CHECKED):
         column = batch[name]
@@ -175,7 +173,7 @@ def misfits(batch: pl.DataFrame, first: int, faults: Faults) -> pl.Series | None
             kind = "missing-field" if value is None else "wrong-value"
             message = "needed in every row, not null" if value is None else _complaint(name, value)
             faults.add(f"row {first + at}, {name}", kind, message)
-    return good if good is None or isinstance(good, pl.Series) else pl.Series(good)
+    return good
 
 
 def _wrong(name: str, column: pl.Series) -> pl.Series | None:

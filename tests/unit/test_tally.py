@@ -120,6 +120,21 @@ def test_an_episode_scattered_over_a_file_is_counted_as_one(tmp_path: Path, monk
     assert dict(results.iter_rows()) == {"applied": 1, "gave_up": 30}
 
 
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [error("a", 1, warnings=("refused-next",)), error("a", 1, seq=1), success("a", 2)],
+        [error("a", 1), error("a", 1, seq=1), success("a", 2)],
+        [error("a", 1), success("a", 1)],
+        [error("a", 1), error("a", 2, warnings=("exhausted",))],
+        [error("a", 1, arm="A0"), error("a", 2, arm="A0")],
+        [success("a", 1), error("a", 2)],
+    ],
+)
+def test_both_paths_agree_on_what_is_rare_in_random_calls(calls: list[Call], tmp_path: Path) -> None:
+    assert_same(tally(calls), by_columns(tmp_path / "x.parquet", calls))
+
+
 def test_only_what_is_scattered_is_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gathered: list[int] = []
     whole = columnar.count
