@@ -1,4 +1,4 @@
-"""The engine beside a hand-written SimPy script, where its time goes, peak memory, and start-up: ``make bench``.
+"""The engine beside a hand-written SimPy script, a tally beside a bare scan, memory, and start-up: ``make bench``.
 
 Every rate is a median of interleaved rounds of one process. Nothing here passes or fails on a time; what is asserted
 is that engine and script count the same events on the same draws. The last line is one JSON object.
@@ -21,9 +21,11 @@ from time import perf_counter
 import engines
 import handwritten
 import simpy
+import traces
+from peak import peak_of
 
 from invsim.client.arms import get_arm
-from invsim.client.planners import Action, Behaviour, ComplianceModel, ProbabilisticModel, RetryLaw, Situation
+from invsim.client.planners import Action, Behaviour, ComplianceModel, NoCall, ProbabilisticModel, RetryLaw, Situation
 from invsim.rng import uniforms
 from invsim.sim.engine import simulate_block
 from invsim.sim.plan import Plan, compile_plan
@@ -47,13 +49,6 @@ RATES = {
 CLASS = {"G": "governed", "k1": "funding", "k2": "funding", "k3": "funding", "k4": "funding", "C": "control"}
 
 PROGRAM = str(Path(sys.executable).with_name("invsim"))
-# A child starts with its parent's peak, so a small process in between is the parent.
-PEAK_OF = """
-import resource, subprocess, sys
-subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-"""
-PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def main() -> None:
@@ -62,10 +57,8 @@ def main() -> None:
     by_task = {name: RATES[CLASS[name]] for name in CLASS}
     _check_counts(plan, model, by_task)
     figures, ratios = _speed(plan, model, by_task)
-    engines_part = engines.measure(
-        plan, model, by_task, _counts, lambda command: engines.peak_of(command, PEAK_OF, PEAK_UNIT)
-    )
-    for part in (engines_part, _memory(), _starts()):
+    engines_part = engines.measure(plan, model, by_task, _counts, peak_of)
+    for part in (engines_part, traces.measure(traces.ROWS), _memory(), _starts()):
         figures |= part[0]
         ratios |= part[1]
     rounded = {name: float(f"{value:.4g}") for name, value in figures.items()}
@@ -123,7 +116,7 @@ class _Recorder(ComplianceModel):
         self.name, self.model = model.name, model
         self.asked: list[tuple[Situation, float]] = []
 
-    def decide(self, situation: Situation, u: float) -> Action | Request:
+    def decide(self, situation: Situation, u: float) -> Action | Request | NoCall:
         self.asked.append((replace(situation), u))
         return self.model.decide(situation, u)
 
@@ -238,9 +231,7 @@ def _memory() -> tuple[dict[str, float], dict[str, float]]:
     peaks = {}
     for replications in (FEW, MANY):
         run = [sys.executable, "-m", "invsim", "run", "payments", "--arms", ARM, "--json"]
-        command = [sys.executable, "-c", PEAK_OF, *run, "--replications", str(replications)]
-        answer = subprocess.run(command, capture_output=True, text=True, check=True)
-        peaks[replications] = int(answer.stdout) * PEAK_UNIT / 2**20
+        peaks[replications] = peak_of([*run, "--replications", str(replications)])
     print(f"\nPeak memory of invsim run payments --arms {ARM} --json:")
     for replications, peak in peaks.items():
         print(f"  {replications:>6,} replications {peak:>7.1f} MiB")

@@ -6,7 +6,6 @@ timed per arm. Medians of interleaved rounds in one process, so that what else t
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from statistics import median
@@ -142,9 +141,3 @@ def _exact(plan: Plan, model: ProbabilisticModel) -> Figures:
         "exact_arm_all_random_seconds": timed(lambda: distribution(facts, arm=get_arm("A2D"), model=model)),
         "exact_grid_seconds": timed(grid, 3),
     }
-
-
-def peak_of(command: list[str], wrapper: str, unit: int) -> float:
-    """Return the peak memory of a command, in MiB."""
-    answer = subprocess.run([sys.executable, "-c", wrapper, *command], capture_output=True, text=True, check=True)
-    return int(answer.stdout) * unit / 2**20

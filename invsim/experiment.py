@@ -5,9 +5,8 @@ This is where the simulator and the statistics meet; ``run`` is what the command
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from invsim.client.arms import A0, Arm
 from invsim.client.planners.base import ComplianceModel, Injected
@@ -15,6 +14,7 @@ from invsim.errors import InputError, UnknownNameError
 from invsim.sim.engine import Connect, simulate_block
 from invsim.sim.exact import distribution
 from invsim.sim.exact.chain import StateSpaceError
+from invsim.sim.exchange import Watcher
 from invsim.sim.facts import NotTabularError, tabulate
 from invsim.sim.plan import Plan
 from invsim.sim.result import Block
@@ -114,6 +114,7 @@ class RunResult:
 
 
 Observer = Callable[[Arm, Block], None]
+Watch = Callable[[Arm], Watcher]
 
 
 def run(
@@ -126,6 +127,7 @@ def run(
     costs: TokenCosts | None = None,
     chunk: int | None = None,
     observe: Observer | None = None,
+    watch: Watch | None = None,
     engine: str = "auto",
     pmf: Sequence[str] = (),
     precision: float | None = None,
@@ -153,6 +155,8 @@ def run(
         Streams held at a time.
     observe : callable, optional
         Called with (arm, block) for every block of a requested arm, to write or to count.
+    watch : callable, optional
+        Called with each arm; what it returns is told of every attempt of that arm's streams. It needs SimPy.
     engine : str
         "simpy" plays every event on the real server, and any plan, arm and model. "vector" plays whole arrays of
         streams, "exact" samples none; both know drift between episodes, the nine arms and models made of rates.
@@ -196,6 +200,11 @@ def run(
     names = [arm.name for arm in chosen]
     if len(set(names)) < len(names):
         raise InputError("two arms have one name, so their results could not be told apart", value=names)
+    if watch is not None and engine in {"exact", "vector"}:
+        raise InputError(
+            "only SimPy plays attempts one by one, so that they can be watched: --engine simpy", value=engine
+        )
+    engine = "simpy" if watch is not None else engine
     streams_wanted = replications is not None or precision is not None or observe is not None
     if engine == "exact" or (engine == "auto" and not streams_wanted):
         if streams_wanted:
@@ -209,7 +218,7 @@ def run(
                 raise
     if pmf:
         raise InputError("a distribution comes from the exact engine: --engine exact", value=list(pmf))
-    streams = _Streams(plan, model, chosen, seed, costs, chunk, observe, engine, connect)
+    streams = _Streams(plan, model, chosen, seed, costs, chunk, observe, watch, engine, connect)
     if precision is None:
         streams.extend(replications or DEFAULT_REPLICATIONS)
         return streams.result()
@@ -229,11 +238,13 @@ class _Streams:
         costs: TokenCosts | None,
         chunk: int | None,
         observe: Observer | None,
+        watch: Watch | None,
         engine: str,
         connect: Connect,
     ) -> None:
         self.plan, self.model, self.arms, self.seed, self.observe = plan, model, arms, seed, observe
         self.connect = connect
+        self.watchers = {} if watch is None else {arm.name: watch(arm) for arm in arms}
         costs = costs or TokenCosts(conflict=model.conflict_cost)
         self.summaries = {arm.name: Summary(layout(plan, model, arm, costs)) for arm in arms}
         self.vector = None if engine == "simpy" else _vector(plan, model, arms, must=engine == "vector")
@@ -253,13 +264,20 @@ class _Streams:
         self.count = last
 
     def _by_events(self, first: int, count: int) -> None:
-        simulate = partial(
-            simulate_block, self.plan, model=self.model, seed=self.seed, first=first, count=count, connect=self.connect
-        )
-        for baseline, arm, block in _blocks(self.arms, simulate):
+        baseline = self._block(A0, first, count)
+        for arm in self.arms:
+            block = baseline if arm is A0 else self._block(arm, first, count)
             self.summaries[arm.name].add(counts(block, baseline))
             if self.observe is not None:
                 self.observe(arm, block)
+
+    def _block(self, arm: Arm, first: int, count: int) -> Block:
+        """Simulate the same streams of an arm as of every other, so that they can be compared."""
+        watch = self.watchers.get(arm.name) if arm in self.arms else None
+        return simulate_block(
+            self.plan, arm=arm, model=self.model, seed=self.seed, first=first, count=count, connect=self.connect,
+            watch=watch,
+        )  # fmt: skip
 
     def _by_arrays(self, engine: VectorEngine, first: int, count: int) -> None:
         """Reduce a chunk of streams straight to sums; only an observer needs a block."""
@@ -327,13 +345,6 @@ def _vector(plan: Plan, model: ComplianceModel, arms: Sequence[Arm], *, must: bo
             raise
         return None
     return vector
-
-
-def _blocks(arms: Sequence[Arm], simulate: Callable[..., Block]) -> Iterator[tuple[Block, Arm, Block]]:
-    """Yield (baseline, arm, block) for the same streams of every arm, so that they can be compared."""
-    baseline = simulate(arm=A0)
-    for arm in arms:
-        yield baseline, arm, baseline if arm is A0 else simulate(arm=arm)
 
 
 def add_outcomes(summary: Summary, outcomes: Outcomes, baseline_attempts: Column) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ from invsim.errors import InputError
 
 if TYPE_CHECKING:
     from invsim.client.planners import ProbabilisticModel
-    from invsim.experiment import Observer, RunResult
+    from invsim.experiment import Observer, RunResult, Watch
     from invsim.sim.engine import Connect
     from invsim.sim.plan import Plan
+    from invsim.traces.schema import Call
 
 
 @click.command()
@@ -78,6 +80,10 @@ if TYPE_CHECKING:
     "--events", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
     help="Write the event log of one stream per arm as JSON lines.",
 )  # fmt: skip
+@click.option(
+    "--trace", type=click.Path(path_type=Path), metavar="FILE",
+    help="Record every attempt as .jsonl or .parquet, as a trace that can be fitted; plays with simpy.",
+)  # fmt: skip
 @click.option("--stream", type=int, default=0, show_default=True, help="The stream that --events plays again.")
 def run(
     scenario: str,
@@ -99,6 +105,7 @@ def run(
     tables: tuple[Path, ...],
     figure: Path | None,
     events: Path | None,
+    trace: Path | None,
     stream: int,
 ) -> None:
     """Simulate SCENARIO (a name or a TOML file) and print each arm's metrics, published figures beside them.
@@ -110,6 +117,7 @@ def run(
       invsim run rules --model compliant --replications 2
       invsim run payments --engine vector --precision 0.001
       invsim run payments --engine exact --pmf retries,tokens --json
+      invsim run payments --replications 20 --trace payments.jsonl
     """
     from invsim.client.planners.models import load_model
     from invsim.experiment import BUDGET, PRECISE
@@ -127,44 +135,49 @@ def run(
             raise InputError(f"goes with {needs}", where=option)
     plan = read_plan(scenario, level)
     chosen = [load_model(name) for name in model_names_of(models)]
-    single = {"--pmf": pmf, "--precision": precision, "--out": out, "--events": events, "--server": server}
+    single = {
+        "--pmf": pmf, "--precision": precision, "--out": out, "--events": events, "--server": server, "--trace": trace,
+    }  # fmt: skip
     draws_of = _draws(chosen, draws, [name for name, value in single.items() if value is not None])
     _check_outputs(chosen, as_json, out, tables, figure, events, stream)
+    _check_trace(trace, engine)
     asked = None if arms is None else split_names(arms, "--arms")
     if figure is not None and figure.suffix in {".svg", ".png"}:
         figure = figure.with_suffix("")
     connect = click.get_current_context().with_resource(connection(plan.domain, server, admin_token_env))
     results: list[RunResult] = []
-    for model in chosen:
-        check_classes(plan, model)
-        picked = arms_of(plan, model, asked)
-        if number := draws_of[model.name]:
-            with progress(f"{plan.name}, {model.name}", number) as tick:
+    with _recording(trace) as write:
+        for model in chosen:
+            check_classes(plan, model)
+            picked = arms_of(plan, model, asked)
+            if number := draws_of[model.name]:
+                with progress(f"{plan.name}, {model.name}", number) as tick:
+                    results.append(
+                        run_draws(
+                            plan, model=model, arms=picked, draws=number, replications=replications, seed=seed,
+                            engine=engine, tick=tick,
+                        )
+                    )  # fmt: skip
+                continue
+            with progress(f"{plan.name}, {model.name}", replications and replications * len(picked)) as tick:
+                observe = _observer(plan, model.name, out, tick) if out is not None or tick is not None else None
                 results.append(
-                    run_draws(
-                        plan, model=model, arms=picked, draws=number, replications=replications, seed=seed,
-                        engine=engine, tick=tick,
+                    work_out(
+                        plan,
+                        model=model,
+                        arms=picked,
+                        replications=replications,
+                        seed=seed,
+                        observe=observe,
+                        watch=None if write is None else _watch(plan, model.name, write),
+                        engine=engine,
+                        pmf=() if pmf is None else split_names(pmf, "--pmf"),
+                        precision=precision,
+                        precise=PRECISE if metrics is None else split_names(metrics, "--metrics"),
+                        budget=BUDGET if budget is None else budget,
+                        connect=connect,
                     )
-                )  # fmt: skip
-            continue
-        with progress(f"{plan.name}, {model.name}", replications and replications * len(picked)) as tick:
-            observe = _observer(plan, model.name, out, tick) if out is not None or tick is not None else None
-            results.append(
-                work_out(
-                    plan,
-                    model=model,
-                    arms=picked,
-                    replications=replications,
-                    seed=seed,
-                    observe=observe,
-                    engine=engine,
-                    pmf=() if pmf is None else split_names(pmf, "--pmf"),
-                    precision=precision,
-                    precise=PRECISE if metrics is None else split_names(metrics, "--metrics"),
-                    budget=BUDGET if budget is None else budget,
-                    connect=connect,
                 )
-            )
     _print_results(plan, results, as_json=as_json, multiple=len(chosen) > 1)
     if events is not None:
         _write_events(plan, chosen[0], asked, seed, stream, events, connect)
@@ -230,6 +243,34 @@ def _check_outputs(
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             raise InputError("is not empty; results go to a folder of their own", where="--out", value=str(out))
+
+
+def _check_trace(trace: Path | None, engine: str) -> None:
+    if trace is None:
+        return
+    if engine in {"exact", "vector"}:
+        raise InputError("records attempts, which simpy alone plays one by one", where="--trace", value=engine)
+    if trace.suffix not in {".jsonl", ".parquet"}:
+        raise InputError("takes a file that ends in .jsonl or .parquet", where="--trace", value=str(trace))
+    check_file(trace, "--trace")
+
+
+@contextmanager
+def _recording(trace: Path | None) -> Iterator[Callable[[Call], None] | None]:
+    """Yield what writes a call to the trace; None where none is wanted."""
+    if trace is None:
+        yield None
+        return
+    from invsim.traces.writing import open_writer
+
+    with open_writer(trace) as writer:
+        yield writer.write
+
+
+def _watch(plan: Plan, model: str, write: Callable[[Call], None]) -> Watch:
+    from invsim.record import Recorder
+
+    return lambda arm: Recorder(plan, model=model, arm=arm.name, write=write)
 
 
 def _observer(plan: Plan, model: str, out: Path | None, tick: Any) -> Observer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -11,6 +11,8 @@ ParseStatus: TypeAlias = Literal["ok", "invalid", "truncated", "double_encoded"]
 Outcome: TypeAlias = Literal["ok", "error", "denied", "timeout", "not_executed", "missing"]
 ErrorSource: TypeAlias = Literal["flag", "status", "predicate", "none"]
 OpKind: TypeAlias = Literal["add", "replace", "remove"]
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A count or a time; the bounds are checked where a row is read."""
 
 COMPOSITE = ("request", "response", "hint", "injected", "warnings")
 """Columns that hold JSON text in Parquet and plain JSON in JSON lines."""
@@ -56,7 +58,7 @@ class Fix(msgspec.Struct, frozen=True, omit_defaults=True):
     valid: bool | None = None
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One call. Required: the episode, the step, the tool and the outcome; whatever else a log lacks stays null.
 
     Parameters
@@ -109,14 +111,14 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     episode_id: str
     task_id: str = ""
-    trial: int | None = None
+    trial: Int64 | None = None
     model: str | None = None
     model_requested: str | None = None
     model_source: str | None = None
     arm: str | None = None
     constraint: str | None = None
-    step: int
-    seq: int = 0
+    step: Int64
+    seq: Int64 = 0
     order_source: OrderSource = "index"
     call_id: str | None = None
     tool: str
@@ -125,20 +127,20 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parse_status: ParseStatus = "ok"
     outcome: Outcome
     error_source: ErrorSource = "none"
-    status_code: int | None = None
+    status_code: Int64 | None = None
     response: Any = None
     finish_reason: str | None = None
     hint: tuple[Op, ...] = ()
     injected: tuple[Fix, ...] = ()
-    input_tokens: int | None = None
-    cache_read_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    output_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    input_tokens: Int64 | None = None
+    cache_read_tokens: Int64 | None = None
+    cache_write_tokens: Int64 | None = None
+    output_tokens: Int64 | None = None
+    reasoning_tokens: Int64 | None = None
     usage_id: str | None = None
-    t_start: int | None = None
-    t_end: int | None = None
-    transport_retries: int = 0
+    t_start: Int64 | None = None
+    t_end: Int64 | None = None
+    transport_retries: Int64 = 0
     source_format: str | None = None
     source_file: str | None = None
     source_pos: str | None = None

@@ -257,6 +257,7 @@ def test_the_table_of_a_fitted_model(file: str, capsys: pytest.CaptureFixture[st
         (["--out", "x"], "--out: is of one model"),
         (["--precision", "0.1"], "--precision: is of one model"),
         (["--server", "http://127.0.0.1:9"], "--server: is of one model"),
+        (["--trace", "t.jsonl"], "--trace: is of one model"),
         (["--engine", "exact", "--replications", "2"], "samples no streams"),
     ],
 )

@@ -1,0 +1,154 @@
+"""The tally of a native Parquet file, by columns: what ``tally.tally`` counts, at the speed of the columns.
+
+An episode's rows need not stand together. The first pass assumes that they do, and keeps a hash of each run of rows; if
+an episode turns out to stand in two places, it is left out of a second pass and gathered by itself in further ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from invsim.traces.codes import Ints, Views
+from invsim.traces.columns import CHECKED, batches, misfits, open_parquet
+from invsim.traces.counting import count
+from invsim.traces.ordered import starts_of
+from invsim.traces.reader import Faults
+from invsim.traces.tally import Size, Tally, total
+
+if TYPE_CHECKING:
+    import polars as pl
+
+T = TypeVar("T")
+
+NEEDED = tuple(
+    dict.fromkeys(
+        ("task_id", "trial", "model", "arm", "constraint", "step", "seq", "finish_reason", *CHECKED)
+    )
+)  # fmt: skip
+
+GATHERED = 2_000_000
+"""Rows of scattered episodes that are held at once."""
+
+
+class Runs:
+    """The runs of rows of one episode that a pass has met: a hash and a length of each."""
+
+    def __init__(self) -> None:
+        self.hashes: list[npt.NDArray[np.uint64]] = []
+        self.rows: list[Ints] = []
+
+    def add(self, hashes: npt.NDArray[np.uint64], rows: Ints) -> None:
+        """Note some runs."""
+        self.hashes.append(hashes)
+        self.rows.append(rows)
+
+    def scattered(self) -> tuple[npt.NDArray[np.uint64], int]:
+        """Return, sorted, the hashes that more than one run has, and how many rows those runs hold."""
+        hashes = np.concatenate([np.empty(0, np.uint64), *self.hashes])
+        found, counts = np.unique(hashes, return_counts=True)
+        twice = found[counts > 1]
+        if not len(twice):
+            return twice, 0
+        return twice, int(np.concatenate(self.rows)[np.isin(hashes, twice)].sum())
+
+
+def tally_parquet(path: Path, faults: Faults, advance: Callable[[int], None] | None = None) -> tuple[Tally, Size]:
+    """Count the trials and episodes of a native Parquet file in bounded memory.
+
+    Parameters
+    ----------
+    path : Path
+    faults : Faults
+    advance : callable, optional
+        Told of rows as they are read in the first pass.
+    """
+    runs = Runs()
+    counted = _together(_rows(path, faults, advance), runs)
+    scattered, rows = runs.scattered()
+    if not rows:
+        return counted
+    del counted
+    silent = Faults(faults.file)  # what there is to say of this file has been said
+    result, size = _together((_only(batch, scattered, inside=False) for batch in _rows(path, silent)), Runs())
+    results, parts = [result], -(-rows // GATHERED)
+    for part in range(parts):
+        mine = scattered[scattered % np.uint64(parts) == part]
+        gathered = [_only(batch, mine, inside=True) for batch in _rows(path, silent)]
+        result, more = count(_concat(gathered).sort("episode_id", maintain_order=True))
+        results.append(result)
+        size += more
+    return total(results), size
+
+
+def _rows(path: Path, faults: Faults, advance: Callable[[int], None] | None = None) -> Iterator[pl.DataFrame]:
+    """Yield the rows of a file that can be read."""
+    scan = open_parquet(path, faults, columns=NEEDED)
+    if scan is None:
+        return
+    for first, batch in _ahead(batches(scan, faults)):
+        good = misfits(batch, first, faults)
+        yield batch if good is None else batch.filter(good)
+        if advance is not None:
+            advance(batch.height)
+
+
+def _ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield items, the next being read while one is worked on."""
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        coming = reader.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = reader.submit(next, items, None)
+            yield item
+
+
+def _only(batch: pl.DataFrame, hashes: npt.NDArray[np.uint64], *, inside: bool) -> pl.DataFrame:
+    import polars as pl
+
+    mine = np.isin(batch["episode_id"].hash().to_numpy(), hashes)
+    return batch.filter(pl.Series(mine if inside else ~mine))
+
+
+def _concat(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    import polars as pl
+
+    return pl.concat(frames)
+
+
+def _together(rows: Iterator[pl.DataFrame], runs: Runs) -> tuple[Tally, Size]:
+    """Count batch by batch; the last run of a batch waits for the next, which may go on with it."""
+    results: list[Tally] = []
+    size = Size()
+    held: list[pl.DataFrame] = []
+    views = Views()
+
+    def close(batch: pl.DataFrame) -> None:
+        nonlocal size
+        starts = starts_of(batch["episode_id"])
+        runs.add(batch["episode_id"].gather(starts).hash().to_numpy(), np.diff(starts, append=batch.height))
+        result, more = count(batch, views)
+        results.append(result)
+        size += more
+        if len(results) >= 8:
+            results[:] = [total(results)]
+
+    for batch in rows:
+        if not batch.height:
+            continue
+        ids = batch["episode_id"]
+        if held and held[-1]["episode_id"][-1] == ids[0] and ids[0] == ids[-1] and starts_of(ids).size == 1:
+            held.append(batch)
+            continue
+        last = int(starts_of(ids)[-1])
+        whole = _concat([*held, batch[:last]])
+        if whole.height:
+            close(whole)
+        held = [batch[last:]]
+    if held:
+        close(_concat(held))
+    return total(results), size

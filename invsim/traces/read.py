@@ -1,0 +1,291 @@
+"""Reading traces of any known format: which reader, what was there, what was lost, and the calls or their tally."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import chain, islice
+from pathlib import Path
+
+from invsim.errors import InputError, one_line
+from invsim.traces.native import MAGIC, NATIVE
+from invsim.traces.reader import HEAD, Fault, Faults, Reader, get_reader, reader_names
+from invsim.traces.schema import Call
+from invsim.traces.tally import Size, Tally, tally, total
+from invsim.traces.writing import write_calls
+
+SHOWN = 100
+"""Faults of a file that are kept; all are counted."""
+
+HELD = 100_000
+"""Calls of a file that are held as objects; a longer one is tallied by columns, from a file of the native format."""
+
+UNREADABLE = "unreadable-file"
+
+
+@dataclass
+class FileReport:
+    """What there was in one file.
+
+    Parameters
+    ----------
+    file, format : str
+        ``format`` is empty where no reader knew the file.
+    episodes, calls, errors : int
+    retries : int or None
+        Turns of a tool after one with an error; None from ``read_calls``, which does not put calls in order.
+    skipped : dict of str to int
+        Things lost, by kind.
+    noted : dict of str to int
+        Things read with a doubt, by kind.
+    warnings : list of str
+        "file:place: kind: message", the first ``SHOWN`` of them.
+    """
+
+    file: str
+    format: str = ""
+    episodes: int = 0
+    calls: int = 0
+    errors: int = 0
+    retries: int | None = None
+    skipped: dict[str, int] = field(default_factory=dict)
+    noted: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def faults(self) -> int:
+        """How many things were lost or doubtful."""
+        return sum(self.skipped.values()) + sum(self.noted.values())
+
+    def measure(self, size: Size) -> None:
+        """Enter what was counted."""
+        self.episodes, self.calls, self.errors, self.retries = size.episodes, size.calls, size.errors, size.retries
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain data."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+class _Reported(Faults):
+    """Counts faults into a report and keeps the first; with ``strict`` the first is an error."""
+
+    def __init__(self, report: FileReport, *, strict: bool) -> None:
+        super().__init__(report.file)
+        self.report, self.strict = report, strict
+
+    def add(self, place: object, kind: str, message: str, *, lost: bool = True) -> None:
+        """Note a fault."""
+        if self.strict:
+            raise InputError(f"{kind}: {message}", where=f"{self.file}:{place}" if place else self.file)
+        counts = self.report.skipped if lost else self.report.noted
+        counts[kind] = counts.get(kind, 0) + 1
+        if len(self.report.warnings) < SHOWN:
+            self.report.warnings.append(
+                one_line(f"{self.file}:{place}: {kind}: {message}" if place else f"{self.file}: {kind}: {message}")
+            )
+            self.found.append(Fault(self.file, str(place), kind, message, lost))
+
+
+# Which reader -------------------------------------------------------------------------------------------------------
+
+
+def open_reader(path: Path | str, format: str | None = None) -> Reader:
+    """Return the reader of a file: the one named, or the first that knows the file by its content.
+
+    Raises
+    ------
+    InputError
+        For a folder, a file that cannot be read, an empty one, or one of a format not known.
+    UnknownNameError
+        For a name that no reader has.
+    """
+    import_module("invsim.traces.readers")  # they register themselves
+    path = Path(path)
+    named = None if format is None else get_reader(format, where="format")
+    head = _head(path)
+    if named is not None:
+        return named
+    for name in reader_names():
+        reader = get_reader(name)
+        if reader.detect(head, path):
+            return reader
+    raise InputError(f"is in no known trace format; known: {', '.join(reader_names())}", where=str(path))
+
+
+def _head(path: Path) -> bytes:
+    if path.is_dir():
+        raise InputError("is a folder; name the files in it", where=str(path))
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise InputError(f"cannot be read: {reason}", where=str(path)) from None
+    if not head:
+        raise InputError("is empty", where=str(path))
+    return head
+
+
+def _opened(
+    path: Path, format: str | None, strict: bool
+) -> tuple[FileReport, _Reported, Reader | None]:  # fmt: skip
+    report = FileReport(str(path))
+    faults = _Reported(report, strict=strict)
+    try:
+        reader = open_reader(path, format)
+    except InputError as error:
+        if strict:
+            raise
+        faults.add("", UNREADABLE, error.what)
+        return report, faults, None
+    report.format = reader.name
+    return report, faults, reader
+
+
+def _guarded(reader: Reader, path: Path, faults: _Reported) -> Iterator[Call]:
+    """Yield the calls of a file until the file gives out, or its reader gives it up; other files are still read."""
+    begun = False
+    try:
+        for call in reader.read(path, faults):
+            begun = True
+            yield call
+    except (InputError, OSError) as error:
+        if faults.strict:
+            raise
+        if not begun:
+            faults.report.format = ""
+        faults.add("", UNREADABLE, error.what if isinstance(error, InputError) else error.strerror or str(error))
+
+
+# Calls --------------------------------------------------------------------------------------------------------------
+
+
+def read_calls(
+    paths: Iterable[Path | str], *, format: str | None = None, strict: bool = False
+) -> Iterator[tuple[FileReport, Iterator[Call]]]:
+    """Yield of each file its report and its calls, in order; the report is complete once the calls are spent.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+    format : str, optional
+        Name of a reader; by default each file is known by its content.
+    strict : bool
+        Raise the first fault as an ``InputError``, in place of counting it.
+    """
+    for path in paths:
+        report, faults, reader = _opened(Path(path), format, strict)
+        calls = iter(()) if reader is None else _guarded(reader, Path(path), faults)
+        yield report, _measured(calls, report)
+
+
+def _measured(calls: Iterable[Call], report: FileReport) -> Iterator[Call]:
+    """Pass calls on and count them."""
+    seen: set[str] = set()
+    for call in calls:
+        report.calls += 1
+        report.errors += call.outcome == "error"
+        seen.add(call.episode_id)
+        report.episodes = len(seen)
+        yield call
+
+
+# Tallies ------------------------------------------------------------------------------------------------------------
+
+
+def read_tally(
+    paths: Iterable[Path | str],
+    *,
+    format: str | None = None,
+    strict: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Tally, list[FileReport]]:
+    """Return the tally of all files, in bounded memory, and a report of each.
+
+    An episode is known by its id within its file; its rows may stand in any order.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+    format : str, optional
+    strict : bool
+    progress : callable, optional
+        Told of bytes of the files as they are done with.
+
+    Raises
+    ------
+    InputError
+        With ``strict``, at the first fault.
+    """
+    tallies, reports = [], []
+    for path in map(Path, paths):
+        report, faults, reader = _opened(path, format, strict)
+        if reader is not None:
+            advance = _Share(path, progress)
+            counted, size = _tally_file(path, reader, faults, advance)
+            report.measure(size)
+            tallies.append(counted)
+            advance.finish()
+        reports.append(report)
+    return total(tallies), reports
+
+
+class _Share:
+    """Tells progress in bytes of a file, from rows where their number is known."""
+
+    def __init__(self, path: Path, progress: Callable[[int], None] | None) -> None:
+        self.progress, self.bytes, self.told = progress, path.stat().st_size, 0
+
+    def rows(self, path: Path) -> Callable[[int], None] | None:
+        """Return a function that takes rows of a Parquet file."""
+        import polars as pl
+
+        if self.progress is None:
+            return None
+        height = max(1, int(pl.scan_parquet(path).select(pl.len()).collect().item()))
+        done = 0
+
+        def advance(rows: int) -> None:
+            nonlocal done
+            done += rows
+            self._tell(self.bytes * min(done, height) // height)
+
+        return advance
+
+    def finish(self) -> None:
+        """Tell what is left."""
+        self._tell(self.bytes)
+
+    def _tell(self, upto: int) -> None:
+        if self.progress is not None and upto > self.told:
+            self.progress(upto - self.told)
+            self.told = upto
+
+
+def _tally_file(path: Path, reader: Reader, faults: _Reported, advance: _Share) -> tuple[Tally, Size]:
+    from invsim.traces.columnar import tally_parquet
+
+    if reader is NATIVE and _is_parquet(path):
+        return tally_parquet(path, faults, advance.rows(path))
+    calls = _guarded(reader, path, faults)
+    held = list(islice(calls, HELD))
+    if len(held) < HELD:
+        return tally(held)
+    with tempfile.TemporaryDirectory(prefix="invsim-") as folder:
+        native = Path(folder) / "calls.parquet"
+        write_calls(native, chain(_handed_over(held), calls))
+        return tally_parquet(native, faults)
+
+
+def _handed_over(calls: list[Call]) -> Iterator[Call]:
+    """Yield calls and let go of them."""
+    calls.reverse()
+    while calls:
+        yield calls.pop()
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
