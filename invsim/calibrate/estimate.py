@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 
 from invsim.calibrate.evidence import SCENARIOS, Cell, Integer, Total, cells, chosen, integers, totals_of
 from invsim.calibrate.likelihood import Behaviours, expectation, log_likelihood
@@ -91,7 +91,6 @@ class Calibration:
     log_likelihood: float
     parameters: tuple[Estimated, ...]
     residuals: tuple[Residual, ...]
-    maximum: Maximum = field(repr=False, compare=False)
 
     @property
     def values(self) -> dict[str, float]:
@@ -169,7 +168,6 @@ def estimate(
         found.log_likelihood,
         (*parameters, *_probed(shape, found, grouped, _totals(shape, evidence))),
         tuple(residual(cell, each, behaviours) for cell in grouped for each in cell.integers),
-        found,
     )
 
 

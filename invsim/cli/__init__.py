@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from invsim import __version__
-from invsim.cli import calibrate, explain, listings, paper, replay, run, serve, trace
+from invsim.cli import calibrate, explain, fit, listings, paper, replay, run, serve, trace
 from invsim.errors import InvsimError, one_line
 
 USAGE_ERROR = 2
@@ -37,6 +37,7 @@ for command in (
     calibrate.calibrate,
     paper.paper,
     serve.serve,
+    fit.fit,
     trace.trace,
     listings.scenario,
     listings.model,

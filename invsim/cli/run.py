@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="simpy plays every event; vector plays arrays of streams; exact samples none; auto takes the fastest.",
 )
+@click.option(
+    "--draws",
+    type=int,
+    metavar="K",
+    help="Draws of a fitted model from its posterior; 0 takes its means.  [default: 200 where it has one]",
+)
 @click.option("--pmf", metavar="NAMES", help="Add the exact distributions of these counts (JSON).")
 @click.option("--precision", type=float, metavar="H", help="Simulate until 95% half-widths are at most H.")
 @click.option("--metrics", metavar="NAMES", help="What --precision waits for.  [default: the rates of savings]")
@@ -85,6 +91,7 @@ def run(
     arms: str | None,
     replications: int | None,
     engine: str,
+    draws: int | None,
     pmf: str | None,
     precision: float | None,
     metrics: str | None,
@@ -115,6 +122,7 @@ def run(
     from invsim.client.planners.models import load_model
     from invsim.experiment import BUDGET, PRECISE
     from invsim.experiment import run as work_out
+    from invsim.uncertain import run_draws
 
     for option, given, needs, there in (
         ("--metrics", metrics is not None, "--precision", precision is not None),
@@ -127,17 +135,30 @@ def run(
             raise InputError(f"goes with {needs}", where=option)
     plan = read_plan(scenario, level)
     chosen = [load_model(name) for name in model_names_of(models)]
+    single = {
+        "--pmf": pmf, "--precision": precision, "--out": out, "--events": events, "--server": server, "--trace": trace,
+    }  # fmt: skip
+    draws_of = _draws(chosen, draws, [name for name, value in single.items() if value is not None])
     _check_outputs(chosen, as_json, out, tables, figure, events, stream)
     _check_trace(trace, engine)
     asked = None if arms is None else split_names(arms, "--arms")
     if figure is not None and figure.suffix in {".svg", ".png"}:
         figure = figure.with_suffix("")
     connect = click.get_current_context().with_resource(connection(plan.domain, server, admin_token_env))
-    results = []
+    results: list[RunResult] = []
     with _recording(trace) as write:
         for model in chosen:
             check_classes(plan, model)
             picked = arms_of(plan, model, asked)
+            if number := draws_of[model.name]:
+                with progress(f"{plan.name}, {model.name}", number) as tick:
+                    results.append(
+                        run_draws(
+                            plan, model=model, arms=picked, draws=number, replications=replications, seed=seed,
+                            engine=engine, tick=tick,
+                        )
+                    )  # fmt: skip
+                continue
             with progress(f"{plan.name}, {model.name}", replications and replications * len(picked)) as tick:
                 observe = _observer(plan, model.name, out, tick) if out is not None or tick is not None else None
                 results.append(
@@ -167,6 +188,22 @@ def run(
         _write_table(plan, results, table)
     if figure is not None:
         _draw(plan, results, figure)
+
+
+def _draws(models: Sequence[ProbabilisticModel], asked: int | None, single: Sequence[str]) -> dict[str, int]:
+    """Return how many draws to take of each model; 0 for one that is known, or to be played as its means."""
+    from invsim.uncertain import DRAWS
+
+    if asked is not None and asked < 0:
+        raise InputError("must be 0 or more", where="--draws", value=asked)
+    estimated = [model.name for model in models if model.uncertainty]
+    if asked and not estimated:
+        names = ", ".join(model.name for model in models)
+        raise InputError("goes with a fitted model, one with a posterior to draw from", where="--draws", value=names)
+    if estimated and asked != 0 and single:
+        raise InputError("is of one model, and this one is drawn many times: add --draws 0", where=single[0])
+    number = DRAWS if asked is None else asked
+    return {model.name: number if model.uncertainty else 0 for model in models}
 
 
 def _check_outputs(
@@ -306,6 +343,7 @@ def _print_results(plan: Plan, results: Sequence[RunResult], *, as_json: bool, m
     from rich.markup import escape
 
     from invsim.report.tables import for_terminal
+    from invsim.uncertain import UncertainRun
 
     first = results[0]
     console = Console(highlight=False)
@@ -313,10 +351,18 @@ def _print_results(plan: Plan, results: Sequence[RunResult], *, as_json: bool, m
         console.width = 200
     console.print(escape(plan.title or plan.name))
     how = f"engine {first.engine}, wire level {first.level}"
+    each_draw = " and draw" if isinstance(first, UncertainRun) else ""
     if first.engine == "exact":
         console.print(f"exact values, {how}")
     else:
-        console.print(f"{first.replications:,} streams per arm, seed {first.seed}, {how}; ±Monte Carlo standard error")
+        console.print(
+            f"{first.replications:,} streams per arm{each_draw}, seed {first.seed}, {how}; ±Monte Carlo standard error"
+        )
+    if drawn := [each for each in results if isinstance(each, UncertainRun)]:
+        console.print(
+            f"{drawn[0].draws} draws of the model from its posterior; ±standard deviation over them, and below it "
+            "their 95% interval, with the Monte Carlo error if there is any"
+        )
     for result in results:
         if result.stopped == "budget":
             console.print(f"note: {escape(result.model)}: the budget was spent before the precision was reached")

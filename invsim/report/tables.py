@@ -12,6 +12,7 @@ from invsim.errors import one_line
 from invsim.report.published import Published, lookup
 from invsim.stats.moments import Estimate
 from invsim.stats.savings import Priced, Savings
+from invsim.stats.uncertainty import Uncertain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -110,6 +111,10 @@ def cells(result: RunLike) -> Iterator[Cell]:
             yield Cell(result.model, arm.arm, metric, arm.metrics[metric], printed)
 
 
+SHOWN = 0.0005
+"""Smallest error that is printed."""
+
+
 def number(value: float | None, *, digits: int = 3) -> str:
     """Return a number for people: no more digits than it has, "-" where it is undefined."""
     if value is None:
@@ -119,21 +124,33 @@ def number(value: float | None, *, digits: int = 3) -> str:
 
 
 def estimate(value: Estimate) -> str:
-    """Return "value ±error"; the error is left out where it is 0."""
+    """Return "value ±error"; the error is left out where it is 0. Of an estimated model it is that of the fit."""
     if value.value is None:
         return "-"
-    if value.se is None:
+    error = value.fit_se if isinstance(value, Uncertain) else value.se
+    if error is None:
         return f"{number(value.value)} ±?"
-    return f"{number(value.value)} ±{number(value.se)}" if value.se >= 0.0005 else number(value.value)
+    return f"{number(value.value)} ±{number(error)}" if error >= SHOWN else number(value.value)
 
 
-LABEL_WIDTH, ARM_WIDTH = 34, 15
-"""Columns that a table for a terminal takes for its labels and, at the most, for an arm."""
+def _spreads(row: Sequence[Cell]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the lines below a metric of an estimated model: its interval, and the Monte Carlo error apart."""
+    found = [each.simulated if isinstance(each.simulated, Uncertain) else None for each in row]
+    if any(each and (each.fit_se or 0.0) >= SHOWN for each in found):
+        ends = [(each.lo, each.hi) if each and (each.fit_se or 0.0) >= SHOWN else None for each in found]
+        yield "  95% interval", [f"{number(each[0])} to {number(each[1])}" if each else "" for each in ends]
+    if any(each and (each.se or 0.0) >= SHOWN for each in found):
+        yield "  Monte Carlo error", [number(each.se) if each and each.se else "" for each in found]
+
+
+LABEL_WIDTH, ARM_WIDTH, INTERVAL_WIDTH = 34, 15, 18
+"""Columns that a table for a terminal takes for its labels and, at the most, for an arm; for one with intervals."""
 
 
 def for_terminal(result: RunLike, title: str, *, width: int) -> Iterator[Table]:
     """Yield tables for a terminal: a column an arm, as many as fit the width, published figures on a line below."""
-    fit = max(1, (width - LABEL_WIDTH) // ARM_WIDTH)
+    estimated = any(isinstance(each, Uncertain) for each in result.arms[0].metrics.values())
+    fit = max(1, (width - LABEL_WIDTH) // (INTERVAL_WIDTH if estimated else ARM_WIDTH))
     for first in range(0, len(result.arms), fit):
         yield _terminal_table(result, title, {arm.arm for arm in result.arms[first : first + fit]})
 
@@ -150,6 +167,8 @@ def _terminal_table(result: RunLike, title: str, shown: set[str]) -> Table:
     for metric in metric_names(result):
         row = [cell for cell in cells(result) if cell.metric == metric and cell.arm in shown]
         table.add_row(escape(LABELS.get(metric, metric.replace("_", " "))), *(estimate(cell.simulated) for cell in row))
+        for label, texts in _spreads(row):
+            table.add_row(label, *texts, style="bright_black")
         if any(cell.published for cell in row):
             values = (number(cell.published.value) if cell.published else "" for cell in row)
             table.add_row("  published", *values, style="cyan")
@@ -170,11 +189,16 @@ COLUMNS = (
 )
 
 
+FIT_COLUMNS = ("fit_se", "fit_lo", "fit_hi", "lo", "hi")
+"""Behind them where a model was estimated."""
+
+
 def to_csv(results: Sequence[RunLike]) -> str:
     """Return every figure of the tables as CSV; undefined and unpublished are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    estimated = any(isinstance(cell.simulated, Uncertain) for result in results for cell in cells(result))
+    writer.writerow(COLUMNS + FIT_COLUMNS if estimated else COLUMNS)
     for result in results:
         for cell in cells(result):
             simulated, printed = cell.simulated, cell.published
@@ -188,6 +212,7 @@ def to_csv(results: Sequence[RunLike]) -> str:
                     simulated.n,
                 ]
                 + ([printed.value, printed.count, printed.of, printed.where] if printed else [None] * 4)
+                + ([_plain(getattr(simulated, name, None)) for name in FIT_COLUMNS] if estimated else [])
             )
     return out.getvalue()
 
@@ -202,7 +227,9 @@ def _cell(text: str) -> str:
 
 def to_markdown(results: Sequence[RunLike], title: str) -> str:
     """Return the tables as Markdown, "simulated ±error [published]" in each cell."""
-    lines = [f"# {title}", "", "Simulated ±Monte Carlo error, and in brackets what the paper prints.", ""]
+    estimated = any(isinstance(cell.simulated, Uncertain) for result in results for cell in cells(result))
+    error = "standard deviation over draws of an estimated model" if estimated else "Monte Carlo error"
+    lines = [f"# {title}", "", f"Simulated ±{error}, and in brackets what the paper prints.", ""]
     for result in results:
         arms = [_cell(arm.arm) for arm in result.arms]
         lines += [f"## {one_line(result.model)}", "", f"| | {' | '.join(arms)} |", "|---|" + "---:|" * len(arms)]

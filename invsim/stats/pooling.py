@@ -98,6 +98,19 @@ class Pooled:
         lo, hi = np.sin(_even_quantiles(angle, self.weights, [out, 1.0 - out], ends=(0.0, np.pi / 2.0))) ** 2
         return Interval(np.asarray(lo), np.asarray(hi))
 
+    def matched(self) -> tuple[Floats, Floats]:
+        """Return alpha and beta of the beta distribution with each cell's posterior mean and variance, shape (...).
+
+        The posterior is a mixture of beta distributions; this one stands for it where a single one is wanted.
+        """
+        a = (self.mu * self.kappa)[:, None] + self.successes.ravel()
+        total = self.kappa[:, None] + self.trials.ravel()
+        means = a / total
+        mean = self.weights @ means
+        variance = self.weights @ (means * (1.0 - means) / (total + 1.0) + (means - mean) ** 2)
+        size = mean * (1.0 - mean) / variance - 1.0
+        return (mean * size).reshape(self._shape), ((1.0 - mean) * size).reshape(self._shape)
+
     def draws(self, size: int, *, seed: int) -> Floats:
         """Return joint draws of the rates, to simulate with: one mu and kappa a draw, shared by all cells.
 

@@ -324,6 +324,8 @@ def test_every_command_has_examples_that_run(
 ) -> None:
     path, command = named
     monkeypatch.chdir(tmp_path)
+    counts = "model,shape,kind,applied,trials\nmine,add-a-field,first_attempt,41,60\n"
+    (tmp_path / "counts.csv").write_text(counts, encoding="utf-8")
     row = '{"episode_id": "e", "step": 1, "tool": "pay", "outcome": "ok"}\n'
     (tmp_path / "trace.jsonl").write_text(row, encoding="utf-8")
     assert examples(command), f"{path} has no example"

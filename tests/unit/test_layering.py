@@ -34,6 +34,7 @@ ROOM_OF = {
     "calibrate": "experiment",
     "record": "experiment",
     "whatif": "experiment",
+    "uncertain": "experiment",
     "service": "service",
     "live": "live",
     "paper": "paper",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from invsim.client.arms import get_arm
+from invsim.client.planners.posterior import BetaPosterior, Posterior, RetryPosterior
 from invsim.client.planners.probabilistic import Behaviour, ProbabilisticModel, RetryLaw
 from invsim.errors import InputError, UnknownNameError
-from invsim.located import Source, Step, decode
+from invsim.located import Place, Source, Step, decode, path_text
 from invsim.world.wire import Shape
 
 PUBLISHED = (
@@ -29,20 +33,24 @@ REFERENCE = ("compliant", "compliant-stale", "refuser")
 
 
 class _Count(msgspec.Struct, forbid_unknown_fields=True):
-    applied: int
-    of: int
+    """A rate that is not a plain number: counts, or the beta distribution of an estimate."""
 
-
-class _Unaided(msgspec.Struct, forbid_unknown_fields=True):
-    first: float | _Count | None = None
-    repeat: float | _Count | None = None
     applied: int | None = None
     of: int | None = None
+    alpha: float | None = None
+    beta: float | None = None
+
+
+class _Unaided(_Count, forbid_unknown_fields=True):
+    first: float | _Count | None = None
+    repeat: float | _Count | None = None
 
 
 class _Law(msgspec.Struct, forbid_unknown_fields=True):
     q: float | None = None
     pmf: list[float] | None = None
+    counts: list[float] | None = None
+    exhausted: float | None = None
 
 
 class _BehaviourFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -112,70 +120,114 @@ def parse_model(source: Source) -> ProbabilisticModel:
         raise InputError(f"conflict must be a number from 0 to {DEAREST:g}", where=where, value=file.tokens.conflict)
     for arm in file.published_arms:
         get_arm(arm, where=source.where("published_arms"))
-    default = _behaviour(file.default, Behaviour(), source, ("default",))
+    default = _behaviour(file.default, _Read(Behaviour(), {}), source, ("default",))
+    classes = {name: _behaviour(each, default, source, ("class", name)) for name, each in file.classes.items()}
+    by_shape = {name: _behaviour(each, default, source, ("shape", name)) for name, each in file.shapes.items()}
+    sections = {("default", ""): default}
+    sections |= {("class", name): each for name, each in classes.items()}
+    sections |= {("shape", name): each for name, each in by_shape.items()}
     return ProbabilisticModel(
         name=file.name,
         title=file.title,
         source=file.source,
         published_arms=tuple(file.published_arms),
         conflict=file.tokens.conflict,
-        default=default,
-        classes={name: _behaviour(each, default, source, ("class", name)) for name, each in file.classes.items()},
-        shapes={name: _behaviour(each, default, source, ("shape", name)) for name, each in file.shapes.items()},
+        default=default.rates,
+        classes={name: each.rates for name, each in classes.items()},
+        shapes={name: each.rates for name, each in by_shape.items()},
+        uncertainty={(*at, name): found for at, each in sections.items() for name, found in each.posteriors.items()},
     )
 
 
-def _behaviour(file: _BehaviourFile, base: Behaviour, source: Source, field: tuple[Step, ...]) -> Behaviour:
-    def rate(value: float | _Count | None, name: str, otherwise: float) -> float:
-        return otherwise if value is None else _rate(value, source, (*field, name))
+class _Read(NamedTuple):
+    """What a section says, with what it inherits: its rates, and the posteriors of those estimated, by field."""
 
-    first, repeat = base.p_unaided_first, base.p_unaided_repeat
-    match file.p_unaided:
-        case None:
-            pass
-        case _Unaided(applied=int(applied), of=int(of), first=None, repeat=None):
-            first = repeat = _rate(_Count(applied, of), source, (*field, "p_unaided"))
-        case _Unaided(applied=None, of=None) as split if split.first is not None or split.repeat is not None:
-            first = rate(split.first, "p_unaided", first)
-            repeat = rate(split.repeat, "p_unaided", repeat)
-        case float() | int() as value:
-            first = repeat = _rate(value, source, (*field, "p_unaided"))
-        case other:
-            where = source.where(*field, "p_unaided")
-            shown = {name: each for name, each in msgspec.to_builtins(other).items() if each is not None}
-            raise InputError("p_unaided is a rate, {applied, of}, or {first, repeat}", where=where, value=shown)
-    retry = _law(file.retry, source, (*field, "retry")) or base.retry
-    injected = _law(file.retry_injected, source, (*field, "retry_injected"))
-    if injected is None:
-        injected = retry if file.retry is not None else base.retry_injected
-    return Behaviour(
-        p_apply=rate(file.p_apply, "p_apply", base.p_apply),
-        p_fresh=rate(file.p_fresh, "p_fresh", base.p_fresh),
-        p_stale=rate(file.p_stale, "p_stale", base.p_stale),
-        p_unaided_first=first,
-        p_unaided_repeat=repeat,
-        retry=retry,
-        retry_injected=injected,
-    )
+    rates: Behaviour
+    posteriors: dict[str, Posterior]
 
 
-def _rate(value: float | _Count, source: Source, field: tuple[Step, ...]) -> float:
-    if isinstance(value, _Count):
-        if not (value.of > 0 and 0 <= value.applied <= value.of):
-            counts = {"applied": value.applied, "of": value.of}
-            raise InputError("counts need 0 <= applied <= of, of > 0", where=source.where(*field), value=counts)
-        return value.applied / value.of
+_Given: TypeAlias = float | RetryLaw | Posterior
+
+
+def _behaviour(file: _BehaviourFile, base: _Read, source: Source, field: tuple[Step, ...]) -> _Read:
+    given: dict[str, _Given] = {}
+    for name, value in (("p_apply", file.p_apply), ("p_fresh", file.p_fresh), ("p_stale", file.p_stale)):
+        if value is not None:
+            given[name] = _rate(value, source, (*field, name))
+    if file.p_unaided is not None:
+        given |= _unaided(file.p_unaided, source, (*field, "p_unaided"))
+    # One law serves for both cases unless the second is given.
+    for name, law, serves in (
+        ("retry", file.retry, ("retry", "retry_injected")),
+        ("retry_injected", file.retry_injected, ("retry_injected",)),
+    ):
+        if law is not None:
+            given |= dict.fromkeys(serves, _law(law, source, (*field, name)))
+    estimated = {name: each for name, each in given.items() if isinstance(each, BetaPosterior | RetryPosterior)}
+    inherited = {name: each for name, each in base.posteriors.items() if name not in given}
+    points = {name: estimated[name].mean if name in estimated else each for name, each in given.items()}
+    return _Read(replace(base.rates, **points), {**inherited, **estimated})  # type: ignore[arg-type]
+
+
+def _unaided(value: float | _Unaided, source: Source, field: tuple[Step, ...]) -> dict[str, _Given]:
+    """Return the unaided rates that are given, of a key's first occurrence and of the later ones."""
+    if not isinstance(value, _Unaided):
+        return dict.fromkeys(("p_unaided_first", "p_unaided_repeat"), _rate(value, source, field))
+    parts = {"p_unaided_first": value.first, "p_unaided_repeat": value.repeat}
+    split = {name: _rate(each, source, field) for name, each in parts.items() if each is not None}
+    whole = {name: each for name, each in _said(value).items() if name not in {"first", "repeat"}}
+    if split and not whole:
+        return {
+            name: replace(each, key=f"{each.key}.{name}") if isinstance(each, BetaPosterior) else each
+            for name, each in split.items()
+        }
+    if not split and whole.keys() in ({"applied", "of"}, {"alpha", "beta"}):
+        return dict.fromkeys(parts, _rate(value, source, field))
+    what = "p_unaided is a rate, {applied, of}, {alpha, beta}, or {first, repeat}"
+    raise InputError(what, where=source.where(*field), value=_said(value))
+
+
+def _said(value: msgspec.Struct) -> dict[str, object]:
+    return {name: each for name, each in msgspec.to_builtins(value).items() if each is not None}
+
+
+def _rate(value: float | _Count, source: Source, field: tuple[Step, ...]) -> float | BetaPosterior:
+    where = source.where(*field)
+    match value:
+        case _Count(applied=int(applied), of=int(of), alpha=None, beta=None):
+            if not (of > 0 and 0 <= applied <= of):
+                raise InputError(
+                    "counts need 0 <= applied <= of, of > 0", where=where, value={"applied": applied, "of": of}
+                )
+            return applied / of
+        case _Count(alpha=float(alpha), beta=float(beta), applied=None, of=None):
+            return _placed(lambda key: BetaPosterior(alpha, beta, key=key), where, field)
+        case _Count():
+            raise InputError("a rate is a number, {applied, of} or {alpha, beta}", where=where, value=_said(value))
     if not 0.0 <= value <= 1.0:
-        raise InputError("must be a probability from 0 to 1", where=source.where(*field), value=value)
+        raise InputError("must be a probability from 0 to 1", where=where, value=value)
     return float(value)
 
 
-def _law(file: _Law | None, source: Source, field: tuple[Step, ...]) -> RetryLaw | None:
-    if file is None:
-        return None
+def _law(file: _Law, source: Source, field: tuple[Step, ...]) -> RetryLaw | RetryPosterior:
     where = source.where(*field)
-    if (file.q is None) == (file.pmf is None):
-        raise InputError("a retry law is either { q = ... } or { pmf = [...] }", where=where)
-    if file.q is not None:
-        return RetryLaw.geometric(file.q, where=where)
-    return RetryLaw.explicit(tuple(file.pmf or ()), where=where)
+    match file:
+        case _Law(q=float(q), pmf=None, counts=None, exhausted=None):
+            return RetryLaw.geometric(q, where=where)
+        case _Law(q=None, pmf=list(pmf), counts=None, exhausted=None):
+            return RetryLaw.explicit(tuple(pmf), where=where)
+        case _Law(q=None, pmf=None, counts=list(counts)):
+            return _placed(lambda key: RetryPosterior(tuple(counts), file.exhausted or 0.0, key=key), where, field)
+    what = "a retry law is either { q = ... } or { pmf = [...] }, or { counts = [...], exhausted = ... }"
+    raise InputError(what, where=where)
+
+
+T = TypeVar("T")
+
+
+def _placed(build: Callable[[str], T], where: Place, field: tuple[Step, ...]) -> T:
+    """Build a posterior that knows its field; what is wrong with it is told with its file and line."""
+    try:
+        return build(path_text(field))
+    except InputError as error:
+        raise InputError(error.what, where=where, value=error.value) from None

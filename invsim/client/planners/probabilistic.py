@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from invsim.client.planners.base import Action, ComplianceModel, Injected, Situation
 from invsim.errors import InputError
 from invsim.world.wire import Request, Shape
+
+if TYPE_CHECKING:
+    from invsim.client.planners.posterior import Posterior
 
 MAX_RETRIES = 4
 """An episode has at most five attempts in all."""
@@ -124,6 +128,9 @@ class ProbabilisticModel(ComplianceModel):
         Arms the paper prints for this model; empty for none.
     conflict : float
         See ``ComplianceModel.conflict_cost``.
+    uncertainty : mapping of (section, name, field) to Posterior
+        What was estimated, as in ("shape", "add-a-field", "p_apply") and ("default", "", "retry"); the field itself
+        holds the posterior mean.
     """
 
     name: str
@@ -134,6 +141,7 @@ class ProbabilisticModel(ComplianceModel):
     source: str = ""
     published_arms: tuple[str, ...] = ()
     conflict: float = 0.0
+    uncertainty: Mapping[tuple[str, str, str], Posterior] = field(default_factory=dict)
 
     @property
     def conflict_cost(self) -> float:
@@ -145,6 +153,35 @@ class ProbabilisticModel(ComplianceModel):
         if constraint in self.classes:
             return self.classes[constraint]
         return self.shapes.get(str(shape), self.default) if shape is not None else self.default
+
+    def drawn(self, seed: int, index: int) -> ProbabilisticModel:
+        """Return the model with one draw of everything that was estimated, itself certain.
+
+        Draws of different parameters are independent; parameters that one line of a file gives share theirs.
+
+        Parameters
+        ----------
+        seed, index : int
+            0 or more; the draw is a function of both, and of the model.
+        """
+        import numpy as np
+
+        rng = np.random.default_rng((seed, index))
+        posteriors = {each.key: each for each in self.uncertainty.values()}
+        values = {key: posteriors[key].draw(rng) for key in sorted(posteriors)}
+
+        def certain(section: str, name: str, rates: Behaviour) -> Behaviour:
+            at = (section, name)
+            mine = {each[2]: values[found.key] for each, found in self.uncertainty.items() if each[:2] == at}
+            return replace(rates, **mine)  # type: ignore[arg-type]
+
+        return replace(
+            self,
+            default=certain("default", "", self.default),
+            classes={name: certain("class", name, each) for name, each in self.classes.items()},
+            shapes={name: certain("shape", name, each) for name, each in self.shapes.items()},
+            uncertainty={},
+        )
 
     def decide(self, situation: Situation, u: float) -> Action | Request:
         """See ``ComplianceModel.decide``. A success is always ``u < p``, so arms with equal p agree draw by draw."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from invsim.report.figures.style import ARMS, page, styled
 from invsim.report.published import lookup
 from invsim.report.tables import LABELS, RunLike
+from invsim.stats.moments import Estimate
+from invsim.stats.uncertainty import Uncertain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +25,12 @@ def panels(results: Sequence[RunLike]) -> list[str]:
     scored = any(arm.metrics["first_try_eligible"].value is not None for arm in results[0].arms)
     first = ["first_try_eligible"] if scored else []
     return [*first, *shown[:2], "retries"]
+
+
+def _error(estimate: Estimate) -> float:
+    """Return a standard error; of an estimated model that of the fit too."""
+    fitted = estimate.fit_se if isinstance(estimate, Uncertain) else None
+    return math.hypot(estimate.se or 0.0, fitted or 0.0)
 
 
 @styled
@@ -52,7 +61,7 @@ def grid_figure(results: Sequence[RunLike], *, title: str) -> Figure:
                 y = row - 0.4 + step * (arms.index(arm.arm) + 0.5)
                 if estimate.value is not None:
                     axis.errorbar(
-                        estimate.value, y, xerr=2 * (estimate.se or 0.0), linestyle="", capsize=2,
+                        estimate.value, y, xerr=2 * _error(estimate), linestyle="", capsize=2,
                         label=arm.arm, **look[arm.arm],
                     )  # fmt: skip
                 printed = lookup(result.scenario, result.model, arm.arm, metric) if result.as_published else None

@@ -7,15 +7,14 @@ for all states that agree on these and on the size of the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from invsim.client.planners.probabilistic import ProbabilisticModel
 from invsim.errors import InvsimError
 from invsim.sim.exact.arms import Client, Conduct, Entry, Origin, Store, required, wrong_by_row
-from invsim.sim.exact.cells import cells, judged
+from invsim.sim.exact.cells import Cell, judged
 from invsim.sim.exact.kernel import (
     ADDRESSABLE,
     ATTEMPTS,
@@ -36,6 +35,10 @@ Held = tuple[bool, tuple[Entry, ...]]
 
 StateKey = tuple[int, ...]
 """Per slot the number of what it holds; then rule events noticed; then entries that nothing will ask about again."""
+
+
+CellsOf = Callable[[int, tuple[int, ...]], Sequence[Cell]]
+"""What an episode can come to with some fixes injected."""
 
 
 class StateSpaceError(InvsimError):
@@ -73,13 +76,14 @@ class Step:
 
 
 class Chain:
-    """The chain of one arm and one model on tabulated facts.
+    """The chain of one arm on tabulated facts.
 
     Parameters
     ----------
     facts : Facts
     conduct : Conduct
-    model : ProbabilisticModel
+    cells_of : CellsOf
+        The model, or several of them at once.
     max_states : int
 
     Notes
@@ -88,8 +92,8 @@ class Chain:
     come, entries lose their origin; origins that every oracle question to come answers alike become one.
     """
 
-    def __init__(self, facts: Facts, conduct: Conduct, model: ProbabilisticModel, *, max_states: int) -> None:
-        self.facts, self.conduct, self.model, self.max_states = facts, conduct, model, max_states
+    def __init__(self, facts: Facts, conduct: Conduct, cells_of: CellsOf, *, max_states: int) -> None:
+        self.facts, self.conduct, self.cells_of, self.max_states = facts, conduct, cells_of, max_states
         self.reached = 1
         self.held: list[Held] = [(False, ())]
         self._number: dict[Held, int] = {self.held[0]: 0}
@@ -256,11 +260,11 @@ class Chain:
 
     def _fates_of(self, at: int, fixes: tuple[int, ...]) -> tuple[Fate, ...]:
         """Return the outcomes of an episode, grouped by what they do to the store."""
-        episode, task = self.facts.episodes[at], self.facts.plan.episodes[at]
+        episode = self.facts.episodes[at]
         hears = self.conduct.compares and bool(self._rules_drifted)
         asked = id(episode.first), episode.first_occurrence, hears, fixes
         if asked not in self._fates:
-            found = cells(episode, fixes, self.model.behaviour(task.constraint, task.shape))
+            found = self.cells_of(at, fixes)
             self._fates[asked] = fates(found, judged(episode, fixes), hears=hears, events=len(self.facts.plan.drift))
         return self._fates[asked]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -117,32 +118,37 @@ class Kernel:
     starts : ndarray of int, shape (targets,)
         First outcome of each target; a target's outcomes stand together.
     probabilities : ndarray, shape (outcomes,)
+        Or, of several models at once, (outcomes, models).
     quantities : ndarray, shape (outcomes, q)
         q = len(QUANTITIES) + drift events.
 
     Attributes
     ----------
     chance : ndarray, shape (targets,)
-        Probability of each target.
-    added : ndarray, shape (targets, q)
-        Expectation of (quantities, if that target).
+        Probability of each target; (targets, models) of several models.
     mean : ndarray, shape (q,)
-    spread : ndarray, shape (q, q)
-        Covariance of the quantities.
+        Or (q, models).
     """
-
-    __slots__ = ("added", "chance", "mean", "probabilities", "quantities", "spread", "starts", "targets")
 
     def __init__(self, targets: Sequence[Target], starts: Indices, probabilities: Floats, quantities: Floats) -> None:
         self.targets, self.starts, self.probabilities, self.quantities = targets, starts, probabilities, quantities
-        weighted = probabilities[:, None] * quantities
-        self.chance = np.add.reduceat(probabilities, starts)
-        self.added = np.add.reduceat(weighted, starts)
-        self.mean = weighted.sum(axis=0)
-        off = quantities - self.mean
-        self.spread = off.T @ (probabilities[:, None] * off)
+        self.chance: Floats = np.add.reduceat(probabilities, starts)
+        self.mean: Floats = quantities.T @ probabilities
 
-    @property
+    @cached_property
+    def added(self) -> Floats:
+        """Expectation of (quantities, if that target) of one model, shape (targets, q)."""
+        found: Floats = np.add.reduceat(self.probabilities[:, None] * self.quantities, self.starts)
+        return found
+
+    @cached_property
+    def spread(self) -> Floats:
+        """Covariance of the quantities of one model, shape (q, q)."""
+        off = self.quantities - self.mean
+        found: Floats = off.T @ (self.probabilities[:, None] * off)
+        return found
+
+    @cached_property
     def target(self) -> Indices:
         """Index of each outcome's target, shape (outcomes,)."""
         return np.repeat(np.arange(len(self.targets)), np.diff(self.starts, append=len(self.probabilities)))

@@ -29,7 +29,8 @@ from invsim.client.planners.base import ComplianceModel
 from invsim.client.planners.probabilistic import ProbabilisticModel
 from invsim.errors import UnknownNameError
 from invsim.sim.exact.arms import CONDUCT
-from invsim.sim.exact.chain import Chain, Step
+from invsim.sim.exact.cells import Cell, cells
+from invsim.sim.exact.chain import CellsOf, Chain, Step
 from invsim.sim.exact.kernel import QUANTITIES, Floats, Indices
 from invsim.sim.facts import Facts, NotTabularError
 from invsim.sim.plan import Plan
@@ -129,6 +130,14 @@ def supports(arm: Arm, model: ComplianceModel) -> bool:
     return _refusal(arm, model) is None
 
 
+def must_support(arm: Arm, model: ComplianceModel) -> ProbabilisticModel:
+    """Return the model; one, or an arm, that the engine does not know is a ``NotTabularError``."""
+    refusal = _refusal(arm, model)
+    if refusal is not None or not isinstance(model, ProbabilisticModel):
+        raise NotTabularError(refusal or "")
+    return model
+
+
 def _refusal(arm: Arm, model: ComplianceModel) -> str | None:
     if arm.name not in CONDUCT or get_arm(arm.name) != arm:
         return f"the exact engine knows the arms {', '.join(CONDUCT)}, not {arm.name!r}; use --engine simpy"
@@ -171,14 +180,12 @@ def distribution(
     UnknownNameError
         A count of another name.
     """
-    refusal = _refusal(arm, model)
-    if refusal is not None or not isinstance(model, ProbabilisticModel):
-        raise NotTabularError(refusal or "")
+    model = must_support(arm, model)
     plan = facts.plan
     names = count_names(plan)
     wanted = {name: _named(plan, names, name) for name in pmf} | dict(combinations or {})
-    chain = Chain(facts, CONDUCT[arm.name], model, max_states=max_states)
-    maps = _maps(plan, names)
+    chain = Chain(facts, CONDUCT[arm.name], cells_by(facts, model), max_states=max_states)
+    maps = count_maps(plan, names)
     moments = _Moments(len(names))
     laws = {name: _Law(_combination(names, weights)) for name, weights in wanted.items()}
     for step in chain.steps():
@@ -201,6 +208,16 @@ def distribution(
         episodes=np.array(moments.episodes)[:, : len(QUANTITIES)],
         states=chain.reached,
     )
+
+
+def cells_by(facts: Facts, model: ProbabilisticModel) -> CellsOf:
+    """Return what an episode of the plan can come to under a model."""
+
+    def of(at: int, fixes: Sequence[int]) -> tuple[Cell, ...]:
+        task = facts.plan.episodes[at]
+        return cells(facts.episodes[at], fixes, model.behaviour(task.constraint, task.shape))
+
+    return of
 
 
 # Counts -----------------------------------------------------------------------------------------------------------
@@ -232,7 +249,7 @@ def count_names(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _maps(plan: Plan, names: tuple[str, ...]) -> Floats:
+def count_maps(plan: Plan, names: tuple[str, ...]) -> Floats:
     """Return, per episode, the matrix that turns its quantities into what they add to the counts."""
     episodes = len(plan.episodes)
     maps = np.zeros((episodes, len(names), len(QUANTITIES) + len(plan.drift)))

@@ -1,0 +1,274 @@
+"""``invsim fit``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from invsim.cli.inputs import check_file, split_names
+from invsim.cli.output import print_json, print_rows, progress
+from invsim.errors import InputError, one_line
+
+if TYPE_CHECKING:
+    from invsim.fit import Fit, TallyLike
+
+COUNTS = "counts"
+HEAD = 65_536
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--by", default="model,shape", show_default=True, metavar="COLUMNS", help="Cells: model, shape, constraint, arm."
+)
+@click.option(
+    "--cluster",
+    type=click.Choice(["task", "none"]),
+    default="task",
+    show_default=True,
+    help="What is independent: tasks, or every trial.",
+)
+@click.option("--pool/--no-pool", default=True, show_default=True, help="Learn a cell from the other models'.")
+@click.option("--loose", is_flag=True, help='Count "10" for 10 as applied.')
+@click.option("--format", "form", metavar="NAME", help="Format of the files, or 'counts'.  [default: by their content]")
+@click.option("--strict", is_flag=True, help="Stop at the first fault of a file, in place of leaving it out.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE|DIR",
+    help="Write the model as FILE.toml, or every model into DIR.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the tables.")
+@click.option(
+    "--figure",
+    type=click.Path(path_type=Path),
+    metavar="BASE",
+    help="Draw the rates (BASE.svg, BASE.png) and how well they predict (BASE-predictive).",
+)
+def fit(
+    files: tuple[Path, ...],
+    by: str,
+    cluster: str,
+    pool: bool,
+    loose: bool,
+    form: str | None,
+    strict: bool,
+    out: Path | None,
+    as_json: bool,
+    figure: Path | None,
+) -> None:
+    """Fit compliance models to FILES: traces of agents' calls, or CSV files of counts.
+
+    A file of counts has the columns model, shape, kind (first_attempt or recovery), applied and trials, and optionally
+    task, constraint, arm, injected (valid, conflict, stale or nothing) and source. A fitted model carries its
+    uncertainty into `invsim run`.
+
+    \b
+    Example:
+      invsim fit counts.csv --out fitted.toml
+    """
+    from invsim.fit import fit as work_out
+
+    if figure is not None:
+        if not figure.name or figure.name == "..":
+            raise InputError("takes the name of a file", where="--figure", value=str(figure))
+        if figure.suffix in {".svg", ".png"}:
+            figure = figure.with_suffix("")
+        check_file(figure.with_name(f"{figure.name}.svg"), "--figure")
+    tally, reports = _read(files, form, strict)
+    warnings = [warning for report in reports for warning in report["warnings"]]
+    try:
+        found = work_out(tally, by=split_names(by, "--by"), cluster=cluster, pool=pool, loose=loose)
+    except InputError as error:
+        where = "--by" if error.where == "by" else ", ".join(map(str, files))
+        more = f"; {len(warnings)} faults, the first {warnings[0]}" if warnings and error.where != "by" else ""
+        raise InputError(f"{error.what}{more}", where=where, value=error.value) from None
+    if not found.identified:
+        left = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items()) or "there is no trial"
+        raise InputError(f"nothing can be fitted: {left}", where=", ".join(map(str, files)))
+    written = [] if out is None else _write(found, out)
+    if as_json:
+        _print_json(found, reports, written)
+    else:
+        _print_tables(found, reports, written)
+    if figure is not None:
+        _draw(found, figure)
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+def _read(files: Sequence[Path], form: str | None, strict: bool) -> tuple[TallyLike, list[dict[str, Any]]]:
+    """Return the tally of all files, traces and counts, and what was in each, in order."""
+    from invsim.fit import combined
+
+    typed = [path for path in files if form == COUNTS or (form is None and _is_counts(path))]
+    traces = [path for path in files if path not in typed]
+    tallies: list[TallyLike] = []
+    reports: dict[Path, dict[str, Any]] = {}
+    for path in typed:
+        tally, reports[path] = _read_counts(path, strict)
+        tallies.append(tally)
+    if traces:
+        from invsim.traces.read import read_tally
+
+        size = sum(path.stat().st_size for path in traces if path.is_file())
+        with progress("reading traces", size) as tick:
+            tally, found = read_tally(traces, format=form, strict=strict, progress=tick)
+        tallies.append(tally)
+        reports |= {path: report.to_dict() for path, report in zip(traces, found, strict=True)}
+    return combined(tallies), [reports[path] for path in files]
+
+
+def _is_counts(path: Path) -> bool:
+    from invsim.fit import is_counts
+
+    try:
+        with path.open("rb") as file:
+            return is_counts(file.read(HEAD))
+    except OSError:  # told by whoever reads it
+        return False
+
+
+def _read_counts(path: Path, strict: bool) -> tuple[TallyLike, dict[str, Any]]:
+    from invsim.fit import tally_from_counts
+    from invsim.traces.reader import Faults
+
+    faults = Faults(str(path))
+    tally = tally_from_counts(path, faults=None if strict else faults)
+    skipped = {kind: len([each for each in faults.found if each.kind == kind]) for _, _, kind, _, _ in faults.found}
+    nothing = {"episodes": 0, "calls": 0, "errors": 0, "retries": 0}
+    warnings = [one_line(f"{each.file}:{each.place}: {each.kind}: {each.message}") for each in faults.found]
+    return tally, {"file": str(path), "format": COUNTS, **nothing, "skipped": skipped, "warnings": warnings}
+
+
+# Writing -------------------------------------------------------------------------------------------------------------
+
+
+def _write(found: Fit, out: Path) -> list[Path]:
+    """Write one model to a file, or every model into a folder, and return the paths."""
+    from invsim.fit import write_model
+
+    names = found.model_names
+    if out.suffix == ".toml":
+        if len(names) > 1:
+            what = f"{len(names)} models were fitted, {', '.join(names)}; name a folder for them"
+            raise InputError(what, where="--out", value=str(out))
+        check_file(out, "--out")
+        paths = [out]
+    else:
+        paths = [out / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('.-') or 'model'}.toml" for name in names]
+        if len(set(paths)) < len(paths):
+            raise InputError("two models would be written to one file", where="--out", value=", ".join(names))
+    for name, path in zip(names, paths, strict=True):
+        write_model(found, name, path)
+    return paths
+
+
+def _draw(found: Fit, base: Path) -> None:
+    from invsim.fit import cell_rows
+    from invsim.report.figures import save
+    from invsim.report.figures.compliance import forest_figure, predictive_figure
+
+    rows = cell_rows(found)
+    save(forest_figure(rows, title=f"Compliance, {found.confidence:.0%} intervals"), base)
+    save(predictive_figure(rows, title="Observed and predicted"), base.with_name(f"{base.name}-predictive"))
+
+
+# Printing ------------------------------------------------------------------------------------------------------------
+
+
+def _print_json(found: Fit, reports: Sequence[dict[str, Any]], written: Sequence[Path]) -> None:
+    from invsim.fit import cell_rows, parameter_rows
+
+    print_json(
+        {
+            "files": reports,
+            "by": found.by,
+            "confidence": found.confidence,
+            "cells": cell_rows(found),
+            "parameters": parameter_rows(found),
+            "correlation": found.correlation,
+            "left_out": found.left_out,
+            "models": [str(path) for path in written],
+        }
+    )
+
+
+def _print_tables(found: Fit, reports: Sequence[dict[str, Any]], written: Sequence[Path]) -> None:
+    from invsim.fit import cell_rows, parameter_rows
+
+    trials = sum(each.trials for each in found.cells)
+    click.echo(f"{trials:,} trials of {len(found.model_names)} models; {found.confidence:.0%} intervals")
+    cells = cell_rows(found)
+    seen = {row["kind"] for row in cells if row["trials"] or row["status"] != "no data"}
+    if shown := [_shown(found, row, "kind") for row in cells if row["kind"] in seen]:
+        print_rows(shown)
+    others = parameter_rows(found)
+    if known := [row for row in others if row["status"] == "ok"]:
+        click.echo("")
+        print_rows([_shown(found, row, "parameter") for row in known])
+    click.echo("")
+    for kind in dict.fromkeys(row["kind"] for row in cells if row["kind"] not in seen):
+        click.echo(f"no data: {kind}: {next(row['reason'] for row in cells if row['kind'] == kind)}")
+    for reason, names in _unknown(found, others).items():
+        click.echo(one_line(f"not identified: {', '.join(names)}: {reason}"))
+    for reason, count in found.left_out.items():
+        click.echo(one_line(f"left out: {count:,}, {reason}"))
+    for report in reports:
+        for warning in report["warnings"]:
+            click.echo(one_line(f"warning: {warning}"))
+    for path in written:
+        click.echo(f"wrote {path}; try: invsim run payments --model {path}")
+
+
+def _shown(found: Fit, row: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a row for people."""
+    key = {column: str(row[column]) for column in found.by}
+    if "counts" in row:
+        counts = "/".join(map(str, [*row["counts"], row["exhausted"]]))
+        return {**key, name: row[name], "applied": f"{counts} of {row['trials']}", **_empty()}
+    applied = f"{row['applied']} of {row['trials']}" if row["trials"] else row["status"]
+    return {
+        **key,
+        name: row[name],
+        "applied": applied,
+        "rate": _number(row["rate"]),
+        "independent": _interval(row, ""),
+        "tasks": "" if row["clusters"] is None else str(row["clusters"]),
+        "by task": _interval(row, "cluster_"),
+        "pooled": _number(row["pooled"]),
+        "pooled interval": _interval(row, "pooled_"),
+    }
+
+
+def _empty() -> dict[str, str]:
+    return dict.fromkeys(("rate", "independent", "tasks", "by task", "pooled", "pooled interval"), "")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _interval(row: dict[str, Any], prefix: str) -> str:
+    lo, hi = row[f"{prefix}lo"], row[f"{prefix}hi"]
+    return "" if lo is None else f"{lo:.3f} to {hi:.3f}"
+
+
+def _unknown(found: Fit, rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return the parameters that are not identified, by reason: by name alone where it is so in every cell."""
+    cells = len({tuple(row[column] for column in found.by) for row in rows})
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row["status"] != "ok":
+            place = " ".join(str(row[column]) for column in found.by)
+            reasons.setdefault((row["reason"], row["parameter"]), []).append(place)
+    merged: dict[str, list[str]] = {}
+    for (reason, parameter), places in reasons.items():
+        names = [parameter] if len(places) == cells else [f"{parameter} of {place}" for place in places]
+        merged.setdefault(reason, []).extend(names)
+    return merged

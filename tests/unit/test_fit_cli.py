@@ -1,0 +1,191 @@
+"""``invsim fit``: JSON as promised, model files that run, refusals of one line; and the figures of a fit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+
+from invsim.cli import main
+from invsim.client.planners import load_model
+from invsim.fit import cell_rows, fit, tally_from_counts
+from invsim.report.figures.compliance import forest_figure, predictive_figure
+
+PUBLISHED_COUNTS = Path(__file__).parents[1] / "data" / "published_counts.csv"
+Capsys = pytest.CaptureFixture[str]
+HEADER = "model,shape,kind,applied,trials,task,injected"
+ROWS = (
+    "a,add-a-field,first_attempt,8,10,t1,", "a,add-a-field,first_attempt,3,6,t2,", "a,add-a-field,recovery,5,5,t1,",
+    "b,add-a-field,first_attempt,1,9,t1,", "b,rewrite-a-value,recovery,4,9,t1,",
+    "a,add-a-field,first_attempt,1,4,t1,stale", "a,add-a-field,first_attempt,2,9,t1,nothing",
+)  # fmt: skip
+
+
+@pytest.fixture
+def counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "counts.csv"
+    path.write_text("\n".join([HEADER, *ROWS]) + "\n", encoding="utf-8")
+    return path
+
+
+def printed(capsys: Capsys, *args: str) -> str:
+    assert main(["fit", *args]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def refused(capsys: Capsys, *args: str) -> str:
+    assert main(["fit", *args]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("invsim: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_the_json_of_a_fit(counts: Path, capsys: Capsys) -> None:
+    data = json.loads(printed(capsys, "counts.csv", "--json"))
+    (report,) = data["files"]
+    assert report == {
+        "file": "counts.csv", "format": "counts", "episodes": 0, "calls": 0, "errors": 0, "retries": 0, "skipped": {},
+        "warnings": [],
+    }  # fmt: skip
+    cells = {(cell["model"], cell["shape"], cell["kind"]): cell for cell in data["cells"]}
+    assert len(cells) == len(data["cells"]) == 2 * 2 * 2
+    cell = cells["a", "add-a-field", "first_attempt"]
+    assert (cell["applied"], cell["trials"], cell["rate"], cell["status"]) == (11, 16, 11 / 16, "ok")
+    assert cell["lo"] < cell["rate"] < cell["hi"]
+    assert cell["cluster_lo"] < cell["lo"]
+    assert 1 / 9 < cells["b", "add-a-field", "first_attempt"]["pooled"] < cell["pooled"] < 11 / 16
+    missing = cells["b", "rewrite-a-value", "first_attempt"]
+    assert (missing["status"], missing["trials"], missing["rate"], missing["lo"]) == ("no data", 0, None, None)
+    parameters = {(row["model"], row["shape"], row["parameter"]): row for row in data["parameters"]}
+    assert parameters["a", "add-a-field", "p_stale"]["trials"] == 4
+    assert parameters["a", "add-a-field", "p_fresh"]["status"] == "unidentified"
+    assert data["left_out"] == {}
+    apart = json.loads(printed(capsys, "counts.csv", "--json", "--no-pool", "--cluster", "none"))
+    assert all(cell["pooled"] is None for cell in apart["cells"])
+
+
+def test_the_table_of_a_fit_says_what_is_not_known(counts: Path, capsys: Capsys) -> None:
+    text = printed(capsys, "counts.csv")
+    assert "11 of 16" in text
+    assert "no data" in text
+    assert "not identified: p_fresh, " not in text
+    assert "not identified: p_fresh: no stale and valid fix were injected together" in text
+    assert "p_stale of b add-a-field" in text
+
+
+def test_one_model_is_a_file_and_several_are_a_folder_and_both_run(counts: Path, capsys: Capsys) -> None:
+    text = printed(capsys, "counts.csv", "--out", "models")
+    assert "wrote models/a.toml; try: invsim run payments --model models/a.toml" in text
+    assert load_model("models/b.toml").uncertainty
+    error = refused(capsys, "counts.csv", "--out", "all.toml")
+    assert "--out: 2 models were fitted, a, b; name a folder for them (got 'all.toml')" in error
+    counts.write_text("\n".join([HEADER, *(row for row in ROWS if row.startswith("a"))]), encoding="utf-8")
+    printed(capsys, "counts.csv", "--out", "deep/down/one.toml")
+    assert main(["run", "payments", "--model", "deep/down/one.toml", "--draws", "5", "--arms", "A2D", "--json"]) == 0
+    run = json.loads(capsys.readouterr().out)
+    assert run["arms"][0]["token_saving"]["fit_se"] > 0
+
+
+def test_the_same_files_give_the_same_bytes(counts: Path, capsys: Capsys) -> None:
+    outputs = []
+    for name in ("one", "two"):
+        text = printed(capsys, "counts.csv", "--json", "--figure", f"{name}/f", "--out", f"{name}/models")
+        files = {str(path.relative_to(name)): path.read_bytes() for path in sorted(Path(name).rglob("*.*"))}
+        assert set(files) == {
+            "f.svg", "f.png", "f-predictive.svg", "f-predictive.png", "models/a.toml", "models/b.toml"
+        }  # fmt: skip
+        outputs.append((text.replace(f"{name}/", ""), files))
+    assert outputs[0] == outputs[1]
+
+
+def test_a_bad_line_is_left_out_and_told_or_with_strict_refused(counts: Path, capsys: Capsys) -> None:
+    counts.write_text("\n".join([HEADER, *ROWS, "a,add-a-field,recovery,9,5,,"]), encoding="utf-8")
+    data = json.loads(printed(capsys, "counts.csv", "--json"))
+    assert data["files"][0]["skipped"] == {"bad-count": 1}
+    assert data["files"][0]["warnings"] == [
+        "counts.csv:line 9: bad-count: applied must not exceed trials (got '9 of 5')"
+    ]  # fmt: skip
+    assert "warning: counts.csv:line 9" in printed(capsys, "counts.csv")
+    assert "counts.csv, line 9: applied must not exceed trials" in refused(capsys, "counts.csv", "--strict")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["counts.csv", "--by", "shape"], "--by: goes by model, and by each column once (got 'shape')"),
+        (["counts.csv", "--by", "model,colour"], "--by: goes by any of model, shape, constraint, arm (got 'colour')"),
+        (["counts.csv", "--by", "model,arm,shape"], "all were left out: episode: no arm 9, no arm 43"),
+        ([str(PUBLISHED_COUNTS), "--by", "model,arm,shape", "--out", "m"], "a section a shape or a class"),
+        (["counts.csv", "--cluster", "episode"], "'episode' is not one of"),
+        (["missing.csv", "--format", "counts"], "missing.csv: cannot be read: No such file"),
+        (["counts.csv", "--figure", "."], "--figure"),
+        ([], "FILES"),
+    ],
+)
+def test_a_mistake_is_one_line(args: list[str], message: str, counts: Path, capsys: Capsys) -> None:
+    assert message in refused(capsys, *args)
+
+
+def test_nothing_to_fit_is_told_with_the_reason(counts: Path, capsys: Capsys) -> None:
+    counts.write_text(HEADER + "\na,add-a-field,recovery,9,5,,\n", encoding="utf-8")
+    error = refused(capsys, "counts.csv")
+    assert "counts.csv: there is no trial to fit; 1 faults, the first counts.csv:line 2: bad-count: applied" in error
+    counts.write_text(HEADER + "\na,add-a-field,recovery,0,0,,\n", encoding="utf-8")
+    assert "counts.csv: nothing can be fitted: there is no trial" in refused(capsys, "counts.csv")
+
+
+def test_published_counts_are_fitted_from_the_command_line(capsys: Capsys) -> None:
+    data = json.loads(printed(capsys, str(PUBLISHED_COUNTS), "--by", "model,constraint,arm", "--json"))
+    rates = {(cell["model"], cell["constraint"], cell["arm"]): cell["rate"] for cell in data["cells"] if cell["trials"]}
+    assert rates["claude-haiku-4-5", "governed", "A2D"] == 0.9
+    assert rates["claude-sonnet-5", "celiac", "A2D"] == 0.55
+
+
+# Figures -------------------------------------------------------------------------------------------------------------
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return cell_rows(fit(tally_from_counts(path)))
+
+
+def labels(figure: Figure) -> set[str]:
+    return {text.get_text() for text in figure.legends[0].get_texts()}
+
+
+def test_a_forest_shows_each_cell_raw_and_pooled_with_intervals(counts: Path) -> None:
+    found = rows(counts)
+    figure = forest_figure(found, title="x")
+    first, recovery = figure.axes
+    assert [tick.get_text() for tick in first.get_yticklabels()] == [
+        "add-a-field, a", "add-a-field, b", "rewrite-a-value, a", "rewrite-a-value, b",
+    ]  # fmt: skip
+    bars = [each for each in first.containers if isinstance(each, ErrorbarContainer)]
+    raw = {float(bar.lines[0].get_xdata()[0]) for bar in bars if bar.get_label() == "raw, Jeffreys"}
+    assert raw == {11 / 16, 1 / 9}
+    assert len([bar for bar in bars if bar.get_label() == "pooled over models"]) == 2
+    assert [text.get_text() for text in first.texts] == ["no data", "no data"]
+    assert labels(figure) == {"raw, Jeffreys", "pooled over models", "over tasks"}
+    assert {text.get_text() for text in recovery.texts} == {"no data"}
+
+
+def test_the_predictive_figure_shows_observed_against_predicted(counts: Path) -> None:
+    found = rows(counts)
+    figure = predictive_figure(found, title="x")
+    (axis,) = figure.axes
+    points = {
+        tuple(float(line[0]) for line in (bar.lines[0].get_xdata(), bar.lines[0].get_ydata()))
+        for bar in axis.containers
+    }  # fmt: skip
+    with_data = [row for row in found if row["trials"]]
+    assert points == {
+        (row["applied"] / row["trials"], row["alpha"] / (row["alpha"] + row["beta"])) for row in with_data
+    }
+    assert labels(figure) == {"add-a-field", "rewrite-a-value"}
+    assert all(row["predicted_lo"] <= row["applied"] <= row["predicted_hi"] for row in with_data)
