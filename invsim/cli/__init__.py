@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from invsim import __version__
-from invsim.cli import calibrate, explain, fit, listings, paper, replay, run, serve
+from invsim.cli import calibrate, explain, fit, listings, live, paper, replay, run, serve
 from invsim.errors import InvsimError, one_line
 
 USAGE_ERROR = 2
@@ -38,6 +38,7 @@ for command in (
     paper.paper,
     serve.serve,
     fit.fit,
+    live.live,
     listings.scenario,
     listings.model,
     listings.arm,
