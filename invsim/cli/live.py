@@ -83,8 +83,7 @@ def live(
     from invsim.live.run import JOURNAL, SUMMARY, run_live
 
     with progress(f"{plan.name}, {settings.model}", len(chosen) * seeds * len(plan.episodes)) as tick:
-        asker = open_asker(settings, out / JOURNAL, caps, price)
-        with asker.journal:
+        with open_asker(settings, out / JOURNAL, caps, price) as asker:
             result = run_live(
                 plan,
                 asker=asker,

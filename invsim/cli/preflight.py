@@ -78,8 +78,7 @@ def preflight(
     from invsim.live.verdict import DRAWS, fitted, model_text, predict
 
     with progress(f"preflight, {settings.model}", max_calls) as tick:
-        asker = open_asker(settings, out / JOURNAL, caps, price)
-        with asker.journal:
+        with open_asker(settings, out / JOURNAL, caps, price) as asker:
             each_case = None if tick is None else lambda: tick(1)
             found = measure(asker, shapes=asked, levels=levels, seed=seed, folder=out, asked=each_case)
     (out / "model.toml").write_text(model_text(found), encoding="utf-8")

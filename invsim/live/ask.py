@@ -34,6 +34,13 @@ class Asker:
         self.stopped: CapReachedError | ProviderError | None = None
         self.at: Where | None = None
 
+    def __enter__(self) -> Asker:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.provider.close()
+        self.journal.close()
+
     def __call__(self, messages: Sequence[Message], where: Where) -> Completion:
         """Return the completion of a conversation.
 
@@ -78,7 +85,11 @@ class Asker:
 
 
 def open_asker(settings: Settings, path: Path, caps: Caps, price: Price | None) -> Asker:
-    """Return an asker with the journal at ``path`` and the provider that the settings name."""
+    """Return an asker with the journal at ``path`` and the provider that the settings name; close it after use."""
     budget = Budget(caps, price)
-    provider = open_provider(settings)
-    return Asker(settings, Journal(path), budget, provider)
+    journal = Journal(path)
+    try:
+        return Asker(settings, journal, budget, open_provider(settings))
+    except BaseException:
+        journal.close()
+        raise

@@ -110,10 +110,8 @@ class Journal:
         self.bad: list[BadLine] = []
         self._read()
 
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
+    def close(self) -> None:
+        """Let go of the file."""
         self._file.close()
 
     def get(self, key: str) -> Completion | None:

@@ -51,6 +51,9 @@ class Provider(Protocol):
     def body(self, messages: Sequence[Message], *, sampling_seed: int | None) -> dict[str, Any]:
         """Return what is sent."""
 
+    def close(self) -> None:
+        """Let go of the connections."""
+
 
 class _Wire:
     """The HTTP client under an SDK, which counts what is sent and what is answered."""
@@ -131,6 +134,10 @@ class _Sdk:
             t_start=started,
             t_end=time.time_ns(),
         )
+
+    def close(self) -> None:
+        """See ``Provider``."""
+        self._wire.client.close()
 
     def _filtered(self, error: Any, started: int) -> Completion | None:
         """Return a refusal where a filter before the model declined the prompt, which some endpoints tell as a 400."""

@@ -91,7 +91,13 @@ def fitted(found: Measured) -> ProbabilisticModel:
 
 
 def predict(
-    plan: Plan, model: ProbabilisticModel, *, arms: Sequence[Arm], draws: int = DRAWS, seed: int = 1
+    plan: Plan,
+    model: ProbabilisticModel,
+    *,
+    arms: Sequence[Arm],
+    draws: int = DRAWS,
+    seed: int = 1,
+    drawn: Callable[[], None] | None = None,
 ) -> list[Prediction]:
     """Return what each arm saves on a plan: the exact engine, once a draw of the model's parameters.
 
