@@ -82,18 +82,20 @@ def live(
     from invsim.live.ask import open_asker
     from invsim.live.run import JOURNAL, SUMMARY, run_live
 
-    with progress(f"{plan.name}, {settings.model}", len(chosen) * seeds * len(plan.episodes)) as tick:
-        with open_asker(settings, out / JOURNAL, caps, price) as asker:
-            result = run_live(
-                plan,
-                asker=asker,
-                arms=chosen,
-                streams=seeds,
-                level=shown,
-                folder=out,
-                tick_seconds=tick_seconds if clock == "wall" else None,
-                ended=None if tick is None else lambda: tick(1),
-            )
+    with (
+        open_asker(settings, out / JOURNAL, caps, price) as asker,
+        progress(f"{plan.name}, {settings.model}", len(chosen) * seeds * len(plan.episodes)) as tick,
+    ):
+        result = run_live(
+            plan,
+            asker=asker,
+            arms=chosen,
+            streams=seeds,
+            level=shown,
+            folder=out,
+            tick_seconds=tick_seconds if clock == "wall" else None,
+            ended=None if tick is None else lambda: tick(1),
+        )
     (out / SUMMARY).write_bytes(to_json(result.to_dict()))
     _print_result(result, out, as_json=as_json)
 

@@ -75,16 +75,16 @@ def preflight(
     from invsim.live.ask import open_asker
     from invsim.live.preflight import measure
     from invsim.live.run import JOURNAL
-    from invsim.live.verdict import DRAWS, fitted, model_text, predict
+    from invsim.live.verdict import fitted, model_text, predict
 
-    with progress(f"preflight, {settings.model}", max_calls) as tick:
-        with open_asker(settings, out / JOURNAL, caps, price) as asker:
-            each_case = None if tick is None else lambda: tick(1)
-            found = measure(asker, shapes=asked, levels=levels, seed=seed, folder=out, asked=each_case)
+    with (
+        open_asker(settings, out / JOURNAL, caps, price) as asker,
+        progress(f"preflight, {settings.model}", max_calls) as tick,
+    ):
+        each_case = None if tick is None else lambda: tick(1)
+        found = measure(asker, shapes=asked, levels=levels, seed=seed, folder=out, asked=each_case)
     (out / "model.toml").write_text(model_text(found), encoding="utf-8")
-    with progress(f"predicting {plan.name}", DRAWS) as tick:
-        each_draw = None if tick is None else lambda: tick(1)
-        predictions = predict(plan, fitted(found), arms=chosen, seed=seed, drawn=each_draw)
+    predictions = predict(plan, fitted(found), arms=chosen, seed=seed)
     data = _data(found, predictions, plan.name)
     (out / "preflight.json").write_bytes(to_json(data))
     if as_json:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from invsim.client.arms import A0, Arm
 from invsim.client.planners.models import parse_model
 from invsim.client.planners.probabilistic import ProbabilisticModel
-from invsim.experiment import solve
 from invsim.live.preflight import Measured
 from invsim.located import Source
 from invsim.sim.plan import Plan
+from invsim.uncertain import exact_draws
 from invsim.world.wire import Shape
 
-DRAWS = 100
+DRAWS = 200
 """Draws from the posterior that a prediction is averaged over."""
 
 PRIOR = 0.5
@@ -97,7 +97,6 @@ def predict(
     arms: Sequence[Arm],
     draws: int = DRAWS,
     seed: int = 1,
-    drawn: Callable[[], None] | None = None,
 ) -> list[Prediction]:
     """Return what each arm saves on a plan: the exact engine, once a draw of the model's parameters.
 
@@ -109,21 +108,16 @@ def predict(
         A0 is left out: it is what the others are held against.
     draws : int
     seed : int
-    drawn : callable, optional
-        Called after every draw.
     """
     import numpy as np
 
     chosen = [each for each in arms if each is not A0]
     values: dict[str, dict[str, list[float]]] = {each.name: {name: [] for name in PREDICTED} for each in chosen}
-    for index in range(draws):
-        for result in solve(plan, model=model.drawn(seed, index), arms=chosen).arms:
+    for result in exact_draws(plan, [model.drawn(seed, at) for at in range(draws)], chosen):
+        for each in result.arms:
             for name in PREDICTED:
-                value = result.metrics[name].value
-                if value is not None:
-                    values[result.arm][name].append(value)
-        if drawn is not None:
-            drawn()
+                if (value := each.metrics[name].value) is not None:
+                    values[each.arm][name].append(value)
     found = []
     for arm, metrics in values.items():
         shown = {

@@ -189,11 +189,15 @@ def amended(asked: Asked) -> bool:
     return "Amended from memory" in asked.messages[3]["content"]
 
 
-def without_memory(asked: Asked, fix_fields: tuple[str, ...] = ("promo_code",)) -> dict[str, Any]:
+SPOILT = {"payment_method_token": "acme_pm_visa_debit"}
+"""Values that break a policy where any odd one would not."""
+
+
+def without_memory(asked: Asked) -> dict[str, Any]:
     """The task with what memory amended spoilt again."""
     fields = task_of(asked)
     for name in told(asked.messages[3]["content"])[-1] if amended(asked) else ():
-        fields[name] = "spoilt"
+        fields[name] = SPOILT.get(name, "spoilt")
     return fields
 
 

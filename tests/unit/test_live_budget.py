@@ -51,12 +51,12 @@ def test_the_last_call_that_fits_is_made_and_the_next_is_not() -> None:
     for _ in range(3):
         budget.reserve(9, 1, retries=0)
         budget.settle(answer(input_tokens=9, output_tokens=1), 9, 1)
-    with pytest.raises(CapReachedError, match="30 spent, and the next call may take 10; .* larger --max-tokens"):
+    with pytest.raises(CapReachedError, match=r"30 spent, and the next call may take 10; .* larger --max-tokens"):
         budget.reserve(9, 1, retries=0)
 
 
 def test_a_cap_on_money_needs_a_price() -> None:
-    with pytest.raises(InputError, match="no price for this model .* --price-in and --price-out"):
+    with pytest.raises(InputError, match=r"no price for this model .* --price-in and --price-out"):
         Budget(Caps(cost=1.0), None)
     with pytest.raises(InputError, match="--max-calls: a cap is 0 or more"):
         Caps(calls=-1)
