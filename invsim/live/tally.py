@@ -56,6 +56,17 @@ class _Rates:
         return {name.removeprefix(prefix): self[name] for name in self.counts if name.startswith(prefix)}
 
 
+def _applied(exchange: Exchange) -> bool:
+    """Whether a request carries the newest of its injected fixes, whatever else it holds and whatever came of it."""
+    if exchange.request is None:
+        return False
+    sent, wanted = exchange.request.fields, exchange.entries[-1].parameters
+    return all(
+        name in sent and sent[name] == value and isinstance(sent[name], bool) is isinstance(value, bool)
+        for name, value in wanted.items()
+    )
+
+
 @dataclass
 class ArmTally:
     """The counts of one arm.
@@ -107,6 +118,7 @@ class ArmTally:
         rates.add(f"injected:{exchange.injected.name.lower()}", ok)
         if exchange.injected is Injected.VALID:
             rates.add(f"shape:{task.shape}", ok)
+            rates.add(f"applied:{task.shape}", _applied(exchange))
         if (exchange.stream, task.slot) in self._completed:
             rates.add("validity", exchange.injected is Injected.VALID)
 
@@ -152,6 +164,7 @@ class ArmTally:
                     ("first_try_by_class", "class:"),
                     ("first_try_by_injected", "injected:"),
                     ("compliance_by_shape", "shape:"),
+                    ("applied_by_shape", "applied:"),
                 )
             },
         }
