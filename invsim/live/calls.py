@@ -3,53 +3,61 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
 from invsim.live.completion import Completion
 from invsim.sim.exchange import Exchange
 from invsim.traces.schema import Call, Fix, Op
-from invsim.world.wire import Parameters
+from invsim.world.wire import Parameters, canonical
 
 TOOL = "request"
+EXHAUSTED = "exhausted"
+"""Warning on the last row of an episode that used up its attempts."""
 
 
-def exchange_to_call(exchange: Exchange, **extra: object) -> Call:
-    """Return an exchange as a row of the native trace; ``extra`` fills in what the simulator does not know."""
+def exchange_to_call(exchange: Exchange, **extra: Any) -> Call:
+    """Return an attempt and its answer as a row; ``extra`` fills in, or replaces, what an exchange does not tell."""
     task, response, request = exchange.task, exchange.response, exchange.request
-    before = task.request.fields if request is None else request.fields
-    fields: dict[str, object] = {
+    sent = task.request if request is None else request
+    silent = (f"no-call: {response.error}",) if request is None else ()
+    fields: dict[str, Any] = {
         "episode_id": f"{exchange.stream}/{exchange.episode}",
-        "task_id": task.name,
-        "trial": exchange.stream,
+        "task_id": f"{task.constraint}/{task.name if task.slot is None else task.slot.key}",
         "constraint": task.constraint,
-        "step": exchange.attempt - 1,
+        "step": exchange.attempt,
         "tool": TOOL,
         "request": None if request is None else dict(request.fields),
         "outcome": "not_executed" if request is None else "ok" if response.ok else "error",
-        "error_source": "none" if response.ok else "flag",
+        "error_source": "flag" if request is not None and not response.ok else "none",
         "response": None if request is None else response.to_dict(),
-        "hint": tuple(op for each in response.suggestions for op in _ops(before, each.parameters)),
-        "injected": tuple(
-            Fix(entry.value, _ops(task.request.fields, entry.parameters), valid=valid)
-            for entry, valid in zip(exchange.entries, exchange.valid, strict=True)
-        ),
-        **extra,
+        "hint": tuple(op for each in response.suggestions for op in _changes(sent.fields, each.parameters)),
+        "injected": _fixes(exchange) if exchange.attempt == 1 else (),
+        "source_format": "invsim",
+        "warnings": (*silent, EXHAUSTED) if exchange.last and not response.ok else silent,
     }
-    return msgspec.convert(fields, Call)
+    return Call(**(fields | extra))
 
 
-def _ops(before: Parameters, parameters: Parameters) -> tuple[Op, ...]:
+def _fixes(exchange: Exchange) -> tuple[Fix, ...]:
+    return tuple(
+        Fix("/".join((*entry.slot, entry.value)), _changes(exchange.task.request.fields, entry.parameters), valid=valid)
+        for entry, valid in zip(exchange.entries, exchange.valid, strict=True)
+    )
+
+
+def _changes(before: Parameters, parameters: Parameters) -> tuple[Op, ...]:
+    """Return what merging parameters into a request changes in it."""
     return tuple(
         Op("replace" if name in before else "add", f"/{name.replace('~', '~0').replace('/', '~1')}", value)
         for name, value in parameters.items()
+        if name not in before or canonical(before[name]) != canonical(value)
     )
 
 
 def live_call(exchange: Exchange, completion: Completion, *, arm: str) -> Call:
     """Return the row of a live attempt."""
-    refused = {"finish_reason": "refusal"} if completion.refused else {"finish_reason": completion.finish_reason}
     return exchange_to_call(
         exchange,
         episode_id=f"{arm}/{exchange.stream}/{exchange.episode}",
@@ -68,7 +76,7 @@ def live_call(exchange: Exchange, completion: Completion, *, arm: str) -> Call:
         t_start=completion.t_start,
         t_end=completion.t_end,
         transport_retries=completion.transport_retries,
-        **refused,
+        finish_reason="refusal" if completion.refused else completion.finish_reason,
     )
 
 

@@ -75,7 +75,7 @@ def test_a_model_that_always_applies_counts_as_the_compliant_reference(tmp_path:
     calls = trace(tmp_path)
     assert len(calls) == sum(each.counts["attempts"] for each in found.arms) == found.asker.fresh
     assert {call.outcome for call in calls} == {"ok", "error"}
-    injected = [call for call in calls if call.injected and call.step == 0]
+    injected = [call for call in calls if call.injected]
     assert all(call.injected[0].valid for call in injected if call.outcome == "ok")
     assert all(call.input_tokens == 100 and call.model == "m" for call in calls)
     saving = found.token_saving(found.arms[3])
