@@ -152,6 +152,7 @@ def _row(result: LiveResult, arm: ArmTally) -> dict[str, Any]:
         "given valid": str(rates["injected:valid"]),
         "retries": counts["attempts"] - rates["first_try"].of,
         "no request": refused,
+        "strayed": counts["strayed"],
         "evicted": counts["evictions"],
         "tokens": arm.tokens,
         "saving": "-" if saving is None else f"{saving['value']:.1%}",

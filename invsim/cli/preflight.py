@@ -196,6 +196,7 @@ def _row(cell: Cell) -> dict[str, Any]:
         "first try": f"{cell.applied}/{cell.of}",
         "interval": f"{lo:.2f}-{hi:.2f}",
         "no request": cell.unfit,
+        "strayed": cell.strayed,
         "finding": word,
     }
 

@@ -22,6 +22,7 @@ from invsim.live.calls import TraceFile, live_call
 from invsim.live.cases import Case, case
 from invsim.live.completion import ProviderError
 from invsim.live.planner import LivePlanner
+from invsim.live.tally import strayed
 from invsim.sim.engine import unheard
 from invsim.sim.exchange import Exchange
 from invsim.stats.anytime import confidence_sequence
@@ -51,9 +52,11 @@ class Cell:
     injected : bool
         Whether a valid fix is injected; without one the rate is that of solving unaided.
     applied, of : int
-        First tries that succeeded, of first tries.
+        First tries that succeeded, the task still being the task's, of first tries.
     unfit : int
         First tries that held no request.
+    strayed : int
+        First tries that the server accepted and that were not the task's request: they count as failed.
     """
 
     shape: Shape
@@ -62,6 +65,7 @@ class Cell:
     applied: int = 0
     of: int = 0
     unfit: int = 0
+    strayed: int = 0
 
     @property
     def name(self) -> str:
@@ -92,6 +96,7 @@ class Cell:
             "applied": self.applied,
             "of": self.of,
             "no_request": self.unfit,
+            "strayed": self.strayed,
             "rate": self.applied / self.of if self.of else None,
             "interval": list(self.interval),
             "decided": self.decided,
@@ -179,13 +184,16 @@ def measure(
 def _put(cell: Cell, given: Case, found: Measured, trace: TraceFile) -> None:
     goes_on = not cell.injected and cell.of < RECOVERIES
     for exchange in _episode(cell, given, found.asker, trace, MAX_RETRIES if goes_on else 0):
+        strays = strayed(exchange, given.world.policies)
+        done = exchange.response.ok and not strays
         if exchange.attempt == 1:
             cell.of += 1
-            cell.applied += exchange.response.ok
+            cell.applied += done
             cell.unfit += exchange.request is None
-        elif exchange.response.ok:
+            cell.strayed += strays
+        elif done:
             found.recovered[exchange.attempt - 2] += 1
-        elif exchange.last:
+        elif exchange.last and not strays:
             found.exhausted += 1
 
 

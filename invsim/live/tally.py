@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from invsim.live.completion import Completion
 from invsim.sim.exchange import Exchange
 from invsim.sim.plan import Plan
 from invsim.stats.intervals import jeffreys
+from invsim.world.policies import Policy
+from invsim.world.wire import Value
 
 
 class Rate(NamedTuple):
@@ -61,10 +64,28 @@ def _applied(exchange: Exchange) -> bool:
     if exchange.request is None:
         return False
     sent, wanted = exchange.request.fields, exchange.entries[-1].parameters
-    return all(
-        name in sent and sent[name] == value and isinstance(sent[name], bool) is isinstance(value, bool)
-        for name, value in wanted.items()
+    return all(name in sent and same(sent[name], value) for name, value in wanted.items())
+
+
+def strayed(exchange: Exchange, policies: Iterable[Policy]) -> bool:
+    """Whether a request was accepted that is not the task's: a field that the fix has no part in is gone or changed.
+
+    A request that names another plan may well break no policy. The server has accepted it, and the task is not done.
+    """
+    task, request = exchange.task, exchange.request
+    if request is None or not exchange.response.ok:
+        return False
+    family = None if task.slot is None else task.slot.family
+    mended = next((getattr(each, "field", None) for each in policies if each.type == family), None)
+    return any(
+        name != mended and not (name in request.fields and same(request.fields[name], value))
+        for name, value in task.request.fields.items()
     )
+
+
+def same(one: Value, other: Value) -> bool:
+    """Whether two values are equal, a truth value and a number never being."""
+    return one == other and isinstance(one, bool) is isinstance(other, bool)
 
 
 @dataclass
@@ -97,6 +118,7 @@ class ArmTally:
             counts["refused"] += 1
         elif not sent:
             counts[completion.parse_status] += 1
+        counts["strayed"] += strayed(exchange, self.plan.domain.policies)
         if exchange.attempt == 1:
             self._first(exchange, ok)
         else:
@@ -146,7 +168,7 @@ class ArmTally:
         counts, rates = self.counts, self.rates
         named = (
             "episodes", "completed", "exhausted", "attempts", "refused", "invalid", "truncated", "double_encoded",
-            "transport_retries", "usage_unknown", "input_tokens", "cached_tokens", "output_tokens", "evictions",
+            "strayed", "transport_retries", "usage_unknown", "input_tokens", "cached_tokens", "output_tokens", "evictions",
             "restamped", "contract_failures",
         )  # fmt: skip
         return {

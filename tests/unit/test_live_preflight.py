@@ -127,6 +127,13 @@ def test_a_model_that_needs_the_sentence_is_told_from_one_that_does_not(tmp_path
     assert found == {"none": "no", "L2": "yes", "L3": "yes"}
 
 
+def test_a_request_that_is_accepted_and_is_not_the_tasks_has_strayed(tmp_path: Path, capsys: Capsys) -> None:
+    data = preflight(lambda _: Reply('{"plan": "nobody"}'), tmp_path, capsys, "--consumption", "L3")
+    for each in data["cells"]:
+        assert (each["applied"], each["strayed"], each["decided"]) == (0, 7, "no")
+    assert (data["recovered_at_retry"], data["exhausted"]) == ([0, 0, 0, 0], 0)
+
+
 def test_another_model_served_is_a_warning(tmp_path: Path, capsys: Capsys) -> None:
     def other(asked: Asked) -> Reply:
         reply = always(asked)
