@@ -43,7 +43,7 @@ def serving(log: Path) -> Iterator[None]:
     command = [
         sys.executable, "-m", "llama_cpp.server", "--model", str(weights), "--model_alias", MODEL,
         "--host", "127.0.0.1", "--port", str(PORT), "--chat_format", "chatml", "--n_ctx", "8192",
-        "--n_threads", str(os.cpu_count() or 1), "--seed", "1", "--verbose", "False",
+        "--n_threads", str(max(1, (os.cpu_count() or 2) - 1)), "--seed", "1", "--verbose", "False",
     ]  # fmt: skip
     with log.open("wb") as file:
         server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)

@@ -168,8 +168,8 @@ class ArmTally:
         counts, rates = self.counts, self.rates
         named = (
             "episodes", "completed", "exhausted", "attempts", "refused", "invalid", "truncated", "double_encoded",
-            "strayed", "transport_retries", "usage_unknown", "input_tokens", "cached_tokens", "output_tokens", "evictions",
-            "restamped", "contract_failures",
+            "strayed", "transport_retries", "usage_unknown", "input_tokens", "cached_tokens", "output_tokens",
+            "evictions", "restamped", "contract_failures",
         )  # fmt: skip
         return {
             "arm": self.arm,

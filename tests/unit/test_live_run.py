@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_model import Asked, Reply, always, never, serving
+from scripted_model import Asked, Reply, always, amended, never, serving
 
 from invsim.cli import main
 from invsim.client.arms import A0, get_arm
@@ -103,6 +103,28 @@ def test_what_is_no_request_spends_an_attempt_and_is_told_to_the_model(tmp_path:
     assert (first.outcome, first.parse_status, first.request, first.request_raw) == (
         "not_executed", "invalid", None, "no idea",
     )  # fmt: skip
+
+
+def test_what_is_accepted_and_is_not_the_task_is_counted_apart(tmp_path: Path) -> None:
+    def elsewhere(asked: Asked) -> Reply:
+        return Reply('{"plan": "nobody", "amount": 49.0}')
+
+    (tally,) = play(elsewhere, tmp_path, PLAN.first(4), "A0").arms
+    assert (tally.counts["completed"], tally.counts["strayed"]) == (4, 4)
+    (honest,) = play(always, tmp_path / "honest", PLAN.first(12), "A2D").arms
+    assert (honest.counts["completed"], honest.counts["strayed"]) == (12, 0)
+    assert honest.to_dict()["applied_by_shape"] == honest.to_dict()["compliance_by_shape"]
+
+
+def test_a_fix_that_is_applied_beside_a_blunder_is_applied_and_no_success(tmp_path: Path) -> None:
+    def blunders(asked: Asked) -> Reply:
+        fields = json.loads(always(asked).text)
+        return Reply(json.dumps(fields | {"amount": 0.001})) if amended(asked) else always(asked)
+
+    (tally,) = play(blunders, tmp_path, PLAN.first(12), "A2D").arms
+    rates = tally.rates
+    assert rates["applied:add-a-field"].hits == rates["applied:add-a-field"].of > 0
+    assert rates["shape:add-a-field"].hits == 0
 
 
 def test_a_refusal_is_counted_as_one_and_exhausts(tmp_path: Path) -> None:
