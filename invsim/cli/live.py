@@ -10,6 +10,7 @@ import click
 from invsim.cli.inputs import read_plan, split_names
 from invsim.cli.output import print_json, print_rows, progress, to_json
 from invsim.cli.provider import caps_of, price_from, provider_options, settings_of
+from invsim.cli.serve import TOKEN, connection
 from invsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ DOLLARS = "illustrative prices; see invsim/data/prices.toml, or give --price-in 
               help="simulated: an answer takes no time; wall: drift goes on while the model thinks.")  # fmt: skip
 @click.option("--tick-seconds", type=float, default=1.0, show_default=True, help="A tick of --time wall.")
 @click.option("--level", metavar="LEVEL", help="Wire level of the server.  [default: the scenario's]")
+@click.option("--server", metavar="URL", help="Play against this service (see invsim serve).")
+@click.option("--admin-token-env", default=TOKEN, show_default=True, metavar="NAME",
+              help="Environment variable that holds the service's operator token.")  # fmt: skip
 @click.option("--max-calls", type=int, help="Cap on calls, over all runs into the folder.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the journal and the trace.")
 @click.option("--dry-run", is_flag=True, help="Print the prompts and the most they can cost; no key, no call.")
@@ -44,6 +48,8 @@ def live(
     clock: str,
     tick_seconds: float,
     level: str | None,
+    server: str | None,
+    admin_token_env: str,
     max_calls: int | None,
     out: Path | None,
     dry_run: bool,
@@ -83,6 +89,7 @@ def live(
     from invsim.live.run import JOURNAL, SUMMARY, run_live
 
     with (
+        connection(plan.domain, server, admin_token_env) as connect,
         open_asker(settings, out / JOURNAL, caps, price) as asker,
         progress(f"{plan.name}, {settings.model}", len(chosen) * seeds * len(plan.episodes)) as tick,
     ):
@@ -93,6 +100,7 @@ def live(
             streams=seeds,
             level=shown,
             folder=out,
+            connect=connect,
             tick_seconds=tick_seconds if clock == "wall" else None,
             ended=None if tick is None else lambda: tick(1),
         )
