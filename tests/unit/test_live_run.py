@@ -267,6 +267,27 @@ def test_the_command_prints_counts_with_intervals_and_writes_three_files(tmp_pat
     assert {path.name for path in tmp_path.iterdir()} == {"calls.jsonl", "trace.jsonl", "summary.json"}
 
 
+def test_a_run_against_a_service_is_the_run_in_this_process(
+    served: tuple[str, Any], tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INVSIM_ADMIN_TOKEN", "a-token-for-tests")
+    with serving(always) as server:
+        command = [
+            "live", "payments", "--provider", "openai", "--model", "m", "--base-url", server.openai_url,
+            "--episodes", "13", "--json", "--out",
+        ]  # fmt: skip
+        assert main([*command, str(tmp_path / "here")]) == 0
+        here = json.loads(capsys.readouterr().out)
+        assert main([*command, str(tmp_path / "there"), "--server", served[0]]) == 0
+        there = json.loads(capsys.readouterr().out)
+    for data in (here, there):
+        for arm in data["arms"]:
+            arm.pop("seconds_per_call")
+    assert there == here
+    assert here["arms"][1]["evictions"] == 1
+    assert [call.response for call in trace(tmp_path / "there")] == [call.response for call in trace(tmp_path / "here")]
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
