@@ -9,7 +9,7 @@ import click
 
 from invsim.cli.inputs import read_plan, split_names
 from invsim.cli.output import print_json, print_rows, progress, to_json
-from invsim.cli.provider import caps_of, price_from, provider_options, settings_of
+from invsim.cli.provider import caps_of, exit_if_failed, price_from, provider_options, settings_of
 from invsim.cli.serve import TOKEN, connection
 from invsim.errors import InputError
 
@@ -60,7 +60,8 @@ def live(
 
     Every answer is written to DIR/calls.jsonl before it is used, so that the same command goes on after an
     interruption and pays for nothing twice. DIR/trace.jsonl is the run in the native trace format, DIR/summary.json
-    what is printed. Keys come from ANTHROPIC_API_KEY or OPENAI_API_KEY and are written nowhere.
+    what is printed. It ends with 0, also at a cap, and with 1 where the provider failed. Keys come from
+    ANTHROPIC_API_KEY or OPENAI_API_KEY and are written nowhere.
 
     \b
     Example:
@@ -106,6 +107,7 @@ def live(
         )
     (out / SUMMARY).write_bytes(to_json(result.to_dict()))
     _print_result(result, out, as_json=as_json)
+    exit_if_failed(asker)
 
 
 def _print_rehearsal(found: Rehearsal, *, as_json: bool) -> None:

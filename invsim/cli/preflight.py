@@ -9,7 +9,7 @@ import click
 
 from invsim.cli.inputs import read_plan, split_names
 from invsim.cli.output import print_json, print_rows, progress, to_json
-from invsim.cli.provider import caps_of, price_from, provider_options, settings_of
+from invsim.cli.provider import caps_of, exit_if_failed, price_from, provider_options, settings_of
 from invsim.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def preflight(
         _print(found, predictions, plan.name, out)
     if asker.stopped is not None:
         click.echo(f"stopped at {asker.at}: {asker.stopped}\nall answers are kept in {out}", err=True)
+    exit_if_failed(asker)
 
 
 def _shape(name: str) -> Shape:

@@ -11,8 +11,11 @@ import click
 from invsim.errors import InputError
 
 if TYPE_CHECKING:
+    from invsim.live.ask import Asker
     from invsim.live.budget import Caps, Price
     from invsim.live.completion import Settings
+
+PROVIDER_FAILED = 1
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,3 +79,11 @@ def price_from(options: dict[str, Any]) -> Price | None:
     if price_in is None:
         return price_of(options["model"])
     return Price(options["model"], price_in, price_out, date="given", source="--price-in and --price-out")
+
+
+def exit_if_failed(asker: Asker) -> None:
+    """End the command with a code of its own where the provider stopped it; a cap that is reached is no failure."""
+    from invsim.live.completion import ProviderError
+
+    if isinstance(asker.stopped, ProviderError):
+        click.get_current_context().exit(PROVIDER_FAILED)

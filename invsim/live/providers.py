@@ -167,28 +167,22 @@ def open_provider(settings: Settings) -> Provider:
     InputError
         Without the extra ``live``, or without a key where the provider's own endpoint needs one.
     """
-    key = _key(settings)
+    sdk, key = _sdk(settings.provider), _key(settings)
     wire = _Wire(settings.timeout)
     common: dict[str, Any] = {"base_url": settings.base_url, "http_client": wire.client, "timeout": settings.timeout}
     if settings.provider == "anthropic":
-        anthropic = _sdk("anthropic")
-        messages = anthropic.Anthropic(**{**key, **common})
-        return _Sdk(
-            settings,
-            wire,
-            lambda body, retries: messages.with_options(max_retries=retries).messages.with_raw_response.create(**body),
-            read_anthropic,
-            anthropic,
-        )
-    openai = _sdk("openai")
-    chat = openai.OpenAI(**{**key, **common})
-    return _Sdk(
-        settings,
-        wire,
-        lambda body, retries: chat.with_options(max_retries=retries).chat.completions.with_raw_response.create(**body),
-        read_openai,
-        openai,
-    )
+        client = sdk.Anthropic(**key, **common)
+
+        def send(body: dict[str, Any], retries: int) -> Any:
+            return client.with_options(max_retries=retries).messages.with_raw_response.create(**body)
+
+        return _Sdk(settings, wire, send, read_anthropic, sdk)
+    client = sdk.OpenAI(**key, **common)
+
+    def ask(body: dict[str, Any], retries: int) -> Any:
+        return client.with_options(max_retries=retries).chat.completions.with_raw_response.create(**body)
+
+    return _Sdk(settings, wire, ask, read_openai, sdk)
 
 
 def _sdk(name: str) -> Any:

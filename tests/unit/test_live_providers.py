@@ -1,6 +1,7 @@
 """Both protocols over a real socket: whatever an endpoint does is recorded as what it is."""
 
 import json
+import sys
 import time
 from contextlib import closing
 from typing import Any
@@ -155,6 +156,12 @@ def test_a_key_is_needed_for_the_providers_own_endpoint_only(provider: str, monk
             monkeypatch.setenv(KEYS[provider], key)
         _, (asked,) = ask(provider, good())
         assert {name.lower(): value for name, value in asked.headers.items()}["authorization"] == f"Bearer {key}"
+
+
+def test_without_the_extra_it_says_what_to_install(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, provider, None)
+    with pytest.raises(InputError, match=rf"need the package {provider}: pip install 'invsim\[live\]'"):
+        open_provider(Settings(provider=provider, model="m", base_url="http://127.0.0.1:1"))  # type: ignore[arg-type]
 
 
 def test_settings_are_checked_at_the_border() -> None:

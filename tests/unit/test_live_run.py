@@ -234,7 +234,7 @@ def test_a_planted_key_is_in_no_file_no_log_and_no_error(
         preflight = ["preflight", *command[2:8], "--out", str(tmp_path / "pre"), "--arms", "A2D"]
         codes.append(main(preflight))
     shown = capfd.readouterr()
-    assert codes == [0, 0, 0]
+    assert codes == [1, 1, 1]
     assert "[key removed]" in (tmp_path / "out" / "calls.jsonl").read_text(encoding="utf-8")
     assert "status 401" in shown.err
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
