@@ -9,16 +9,21 @@ import click
 
 from invsim.cli.inputs import read_plan, split_names
 from invsim.cli.output import print_json, print_rows, progress, to_json
-from invsim.cli.provider import caps_of, exit_if_failed, price_from, provider_options, settings_of
+from invsim.cli.provider import (
+    DOLLARS,
+    caps_of,
+    exit_if_failed,
+    price_from,
+    print_rehearsal,
+    provider_options,
+    settings_of,
+)
 from invsim.cli.serve import TOKEN, connection
 from invsim.errors import InputError
 
 if TYPE_CHECKING:
-    from invsim.live.rehearsal import Rehearsal
     from invsim.live.run import LiveResult
     from invsim.live.tally import ArmTally
-
-DOLLARS = "illustrative prices; see invsim/data/prices.toml, or give --price-in and --price-out"
 
 
 @click.command()
@@ -82,7 +87,7 @@ def live(
     chosen = [get_arm(name, where="--arms") for name in split_names(arms, "--arms")]
     if dry_run:
         found = rehearse(plan, settings=settings, arms=chosen, streams=seeds, level=shown, price=price, caps=caps)
-        _print_rehearsal(found, as_json=as_json)
+        print_rehearsal(found, as_json=as_json)
         return
     if out is None:
         raise InputError("a folder is needed for what is paid for", where="--out")
@@ -108,20 +113,6 @@ def live(
     (out / SUMMARY).write_bytes(to_json(result.to_dict()))
     _print_result(result, out, as_json=as_json)
     exit_if_failed(asker)
-
-
-def _print_rehearsal(found: Rehearsal, *, as_json: bool) -> None:
-    if as_json:
-        print_json(found.to_dict())
-        return
-    for title, messages in found.prompts:
-        click.echo(f"--- {title}")
-        for message in messages:
-            click.echo(f"[{message.role}] {message.content}")
-    click.echo()
-    cost = "no price for this model" if found.cost is None else f"${found.cost:.4f} ({DOLLARS})"
-    click.echo(f"at most {found.calls:,} calls, {found.tokens:,} tokens, {cost}")
-    click.echo("nothing was sent")
 
 
 def _print_result(result: LiveResult, out: Path, *, as_json: bool) -> None:

@@ -9,12 +9,10 @@ import click
 
 from invsim.cli.inputs import read_plan, split_names
 from invsim.cli.output import print_json, print_rows, progress, to_json
-from invsim.cli.provider import caps_of, exit_if_failed, price_from, provider_options, settings_of
+from invsim.cli.provider import caps_of, exit_if_failed, price_from, print_rehearsal, provider_options, settings_of
 from invsim.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from invsim.live.budget import Price
-    from invsim.live.completion import Settings
     from invsim.live.preflight import Cell, Measured
     from invsim.live.verdict import Prediction
     from invsim.world.wire import Shape
@@ -59,6 +57,8 @@ def preflight(
     """
     from invsim.client.arms import get_arm
     from invsim.client.prompt import Consumption
+    from invsim.live.cases import case
+    from invsim.live.rehearsal import rehearse_cases
 
     settings, caps, price = settings_of(options), caps_of(options, max_calls), price_from(options)
     asked = [_shape(name) for name in split_names(shapes, "--shapes")]
@@ -68,7 +68,9 @@ def preflight(
     if seed < 0:
         raise InputError("must be 0 or more", where="--seed", value=seed)
     if dry_run:
-        _rehearse(settings, price, asked, levels, seed, max_calls, as_json=as_json)
+        cases = [case(shape, 0, seed=seed) for shape in asked]
+        found = rehearse_cases(cases, settings=settings, levels=levels, calls=max_calls, price=price, caps=caps)
+        print_rehearsal(found, as_json=as_json)
         return
     if out is None:
         raise InputError("a folder is needed for what is paid for", where="--out")
@@ -82,15 +84,15 @@ def preflight(
         progress(f"preflight, {settings.model}", max_calls) as tick,
     ):
         each_case = None if tick is None else lambda: tick(1)
-        found = measure(asker, shapes=asked, levels=levels, seed=seed, folder=out, asked=each_case)
-    (out / "model.toml").write_text(model_text(found), encoding="utf-8")
-    predictions = predict(plan, fitted(found), arms=chosen, seed=seed)
-    data = _data(found, predictions, plan.name)
+        measured = measure(asker, shapes=asked, levels=levels, seed=seed, folder=out, asked=each_case)
+    (out / "model.toml").write_text(model_text(measured), encoding="utf-8")
+    predictions = predict(plan, fitted(measured), arms=chosen, seed=seed)
+    data = _data(measured, predictions, plan.name)
     (out / "preflight.json").write_bytes(to_json(data))
     if as_json:
         print_json(data)
     else:
-        _print(found, predictions, plan.name, out)
+        _print(measured, predictions, plan.name, out)
     if asker.stopped is not None:
         click.echo(f"stopped at {asker.at}: {asker.stopped}\nall answers are kept in {out}", err=True)
     exit_if_failed(asker)
@@ -102,37 +104,6 @@ def _shape(name: str) -> Shape:
     if name not in list(Shape):
         raise UnknownNameError("hint shape", name, list(Shape), where="--shapes")
     return Shape(name)
-
-
-def _rehearse(
-    settings: Settings, price: Price | None, shapes: Any, levels: Any, seed: int, calls: int, *, as_json: bool
-) -> None:
-    from invsim.client.prompt import prompt
-    from invsim.live.budget import most_input_tokens
-    from invsim.live.cases import case
-    from invsim.live.providers import anthropic_body, openai_body
-
-    build = anthropic_body if settings.provider == "anthropic" else openai_body
-    shown, longest = [], 0
-    for level in levels:
-        for shape in shapes:
-            given = case(shape, 0, seed=seed)
-            messages = prompt(given.task.request, (given.entry,), level)
-            shown.append((f"{shape}, {level}, a valid fix injected", messages))
-            longest = max(longest, most_input_tokens(build(settings, messages, 0)))
-    # A retry carries the answers and errors before it: four of each at the most.
-    most = calls * (longest + 4 * (settings.max_tokens + 1500) + settings.max_tokens)
-    cost = None if price is None else price.worst(most - calls * settings.max_tokens, calls * settings.max_tokens)
-    if as_json:
-        prompts = [{"title": title, "messages": [each._asdict() for each in messages]} for title, messages in shown]
-        print_json({"prompts": prompts, "most_calls": calls, "most_tokens": most, "most_cost": cost})
-        return
-    for title, messages in shown:
-        click.echo(f"--- {title}")
-        for message in messages:
-            click.echo(f"[{message.role}] {message.content}")
-    money = "no price for this model" if cost is None else f"about ${cost:.4f} (illustrative prices)"
-    click.echo(f"\nat most {calls:,} calls, {most:,} tokens, {money}\nnothing was sent")
 
 
 def _data(found: Measured, predictions: list[Prediction], scenario: str) -> dict[str, object]:

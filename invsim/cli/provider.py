@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from invsim.cli.output import print_json
 from invsim.errors import InputError
 
 if TYPE_CHECKING:
     from invsim.live.ask import Asker
     from invsim.live.budget import Caps, Price
     from invsim.live.completion import Settings
+    from invsim.live.rehearsal import Rehearsal
 
 PROVIDER_FAILED = 1
+
+DOLLARS = "illustrative prices; see invsim/data/prices.toml, or give --price-in and --price-out"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,6 +83,19 @@ def price_from(options: dict[str, Any]) -> Price | None:
     if price_in is None:
         return price_of(options["model"])
     return Price(options["model"], price_in, price_out, date="given", source="--price-in and --price-out")
+
+
+def print_rehearsal(found: Rehearsal, *, as_json: bool) -> None:
+    """Print what a dry run would have sent, and the most that it could have cost."""
+    if as_json:
+        print_json(found.to_dict())
+        return
+    for title, messages in found.prompts:
+        click.echo(f"--- {title}")
+        for message in messages:
+            click.echo(f"[{message.role}] {message.content}")
+    cost = "no price for this model" if found.cost is None else f"${found.cost:.4f} ({DOLLARS})"
+    click.echo(f"\nat most {found.calls:,} calls, {found.tokens:,} tokens, {cost}\nnothing was sent")
 
 
 def exit_if_failed(asker: Asker) -> None:

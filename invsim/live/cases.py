@@ -8,7 +8,6 @@ from functools import lru_cache
 from random import Random
 
 from invsim.client.memory import Entry, Slot
-from invsim.live.rehearsal import entry_for
 from invsim.sim.plan import Task, compile_plan
 from invsim.sim.scenario import load_scenario
 from invsim.world.server import World
@@ -28,6 +27,16 @@ class Case:
     task: Task
     entry: Entry
     world: World
+
+
+def entry_for(task: Task, world: World) -> Entry | None:
+    """Return the fix of a task as it stands in a world; None for a task that breaks no policy of its slot."""
+    if task.slot is None:
+        return None
+    for suggestion in world.evaluate(task.request).suggestions:
+        if suggestion.type == task.slot.family and suggestion.table is not None:
+            return Entry(task.slot, suggestion.value, suggestion.parameters, suggestion.table, {})
+    return None
 
 
 def case(shape: Shape, number: int, *, seed: int) -> Case:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from invsim.client.arms import Arm
 from invsim.client.memory import Entry
 from invsim.client.prompt import Consumption, Message, Turn, prompt
 from invsim.live.budget import Caps, Price, most_input_tokens
+from invsim.live.cases import Case, entry_for
 from invsim.live.completion import Settings
 from invsim.live.providers import anthropic_body, openai_body
 from invsim.sim.plan import Plan, Task
 from invsim.sim.scenario import MAX_ATTEMPTS
 from invsim.world.server import World
+
+Shown = tuple[str, tuple[Message, ...]]
+"""A title and a prompt."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Rehearsal:
         Dollars; None without a price.
     """
 
-    prompts: tuple[tuple[str, tuple[Message, ...]], ...]
+    prompts: tuple[Shown, ...]
     calls: int
     tokens: int
     cost: float | None
@@ -44,16 +48,6 @@ class Rehearsal:
             "most_tokens": self.tokens,
             "most_cost": self.cost,
         }
-
-
-def entry_for(task: Task, world: World) -> Entry | None:
-    """Return the fix of a task as it stands in a world; None for a task that breaks no policy of its slot."""
-    if task.slot is None:
-        return None
-    for suggestion in world.evaluate(task.request).suggestions:
-        if suggestion.type == task.slot.family and suggestion.table is not None:
-            return Entry(task.slot, suggestion.value, suggestion.parameters, suggestion.table, {})
-    return None
 
 
 def rehearse(
@@ -75,11 +69,16 @@ def rehearse(
     for task in dict.fromkeys(plan.episodes):
         entry = entry_for(task, plan.world)
         prompts += _prompts(task, entry, level, plan.world)
-        longest = _longest(task, entry, level, plan.world, settings)
+        longest = _longest(task, entry, level, plan.world, settings, range(MAX_ATTEMPTS))
         most_in += longest * sum(each is task for each in plan.episodes)
     times = len(arms) * streams
-    calls = len(plan.episodes) * MAX_ATTEMPTS * times
-    input_tokens, output_tokens = most_in * times, calls * settings.max_tokens
+    return _bounded(prompts, len(plan.episodes) * MAX_ATTEMPTS * times, most_in * times, settings, price, caps)
+
+
+def _bounded(
+    prompts: Iterable[Shown], calls: int, input_tokens: int, settings: Settings, price: Price | None, caps: Caps
+) -> Rehearsal:
+    output_tokens = calls * settings.max_tokens
     tokens = input_tokens + output_tokens
     cost = None if price is None else price.worst(input_tokens, output_tokens)
     return Rehearsal(
@@ -90,9 +89,27 @@ def rehearse(
     )
 
 
-def _prompts(
-    task: Task, entry: Entry | None, level: Consumption, world: World
-) -> list[tuple[str, tuple[Message, ...]]]:
+def rehearse_cases(
+    cases: Sequence[Case],
+    *,
+    settings: Settings,
+    levels: Sequence[Consumption],
+    calls: int,
+    price: Price | None,
+    caps: Caps,
+) -> Rehearsal:
+    """Return the prompts of a preflight, and its cost if every call were the last retry of the longest case."""
+    shown, longest = [], 0
+    for level in levels:
+        for each in cases:
+            messages = tuple(prompt(each.task.request, (each.entry,), level))
+            shown.append((f"{each.task.shape}, {level}, a valid fix in memory", messages))
+            last = _longest(each.task, each.entry, level, each.world, settings, [MAX_ATTEMPTS - 1])
+            longest = max(longest, last)
+    return _bounded(shown, calls, calls * longest, settings, price, caps)
+
+
+def _prompts(task: Task, entry: Entry | None, level: Consumption, world: World) -> list[Shown]:
     shown = [(f"task {task.name}, nothing in memory", tuple(prompt(task.request, (), level)))]
     if entry is not None:
         shown.append((f"task {task.name}, its fix in memory", tuple(prompt(task.request, (entry,), level))))
@@ -101,13 +118,15 @@ def _prompts(
     return shown
 
 
-def _longest(task: Task, entry: Entry | None, level: Consumption, world: World, settings: Settings) -> int:
-    """Return a bound on the input tokens of one episode that exhausts."""
+def _longest(
+    task: Task, entry: Entry | None, level: Consumption, world: World, settings: Settings, attempts: Iterable[int]
+) -> int:
+    """Return a bound on the input tokens of some attempts (from 0) of an episode that the server keeps refusing."""
     entries = () if entry is None else (entry, entry)
     build = anthropic_body if settings.provider == "anthropic" else openai_body
     turn = Turn("", world.evaluate(task.request))
     total = 0
-    for attempt in range(MAX_ATTEMPTS):
+    for attempt in attempts:
         messages = prompt(task.request, entries, level, (turn,) * attempt)
         total += most_input_tokens(build(settings, messages, 0)) + attempt * settings.max_tokens
     return total
