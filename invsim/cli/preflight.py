@@ -78,7 +78,9 @@ def preflight(
     from invsim.live.preflight import measure
     from invsim.live.run import JOURNAL
     from invsim.live.verdict import fitted, model_text, predict
+    from invsim.sim.facts import tabulate
 
+    tabulate(plan)  # refuses, before anything is paid for, what the exact engine cannot predict
     with (
         open_asker(settings, out / JOURNAL, caps, price) as asker,
         progress(f"preflight, {settings.model}", max_calls) as tick,

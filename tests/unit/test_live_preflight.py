@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -191,6 +192,19 @@ def test_a_mistake_is_one_line(
     err = capsys.readouterr().err
     assert says in err
     assert err.count("\n") == 1
+
+
+def test_a_scenario_that_cannot_be_predicted_is_refused_before_anything_is_paid(tmp_path: Path, capsys: Capsys) -> None:
+    template = resources.files("invsim.sim.scenarios").joinpath("template.toml.txt").read_text(encoding="utf-8")
+    (tmp_path / "middle.toml").write_text(template.replace("after_episode = 5", "at_tick = 51"), encoding="utf-8")
+    with serving(always) as server:
+        command = [
+            "preflight", "--provider", "openai", "--model", "m", "--base-url", server.openai_url, "--out",
+            str(tmp_path / "out"), "--scenario", str(tmp_path / "middle.toml"),
+        ]  # fmt: skip
+        assert main(command) == 2
+        assert server.log == []
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_spoilt_amendment_is_what_never_sends() -> None:
