@@ -138,6 +138,8 @@ WORDS = {
 
 
 def _print(found: Measured, predictions: list[Prediction], scenario: str, out: Path) -> None:
+    from invsim.live.verdict import WORTH
+
     asker = found.asker
     for (name, how), calls in asker.served.items():
         click.echo(f"identity: {calls} calls asked for {asker.settings.model}, served by {name or 'unknown'} ({how})")
@@ -149,7 +151,10 @@ def _print(found: Measured, predictions: list[Prediction], scenario: str, out: P
     laws = ", ".join(f"{count} at retry {at}" for at, count in enumerate(found.recovered, 1) if count)
     click.echo(f"recovery without memory: {laws or 'none'}, {found.exhausted} never\n")
     print_rows([_predicted(each) for each in predictions])
-    click.echo(f"predicted for {scenario} at consumption {found.level}; 95% intervals over the posterior")
+    click.echo(
+        f"predicted for {scenario} at consumption {found.level}; 95% intervals over the posterior; "
+        f"to pay is to save more than {WORTH:.0%} of the tokens"
+    )
     for each in predictions:
         click.echo(f"{each.arm}: {_verdict(each)}")
     spent = asker.budget.spent

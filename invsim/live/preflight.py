@@ -37,7 +37,7 @@ WIDTH = 0.4
 MOST = 30
 """Cases of a cell at most."""
 
-RECOVERIES = 3
+RECOVERIES = 2
 """Cases without memory, of each shape, that are gone on with to the end: they give the retry law."""
 
 

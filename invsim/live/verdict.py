@@ -18,6 +18,9 @@ from invsim.world.wire import Shape
 DRAWS = 200
 """Draws from the posterior that a prediction is averaged over."""
 
+WORTH = 0.01
+"""Share of the tokens that a memory must save to be worth having; any model that ever applies a fix saves a trifle."""
+
 PRIOR = 0.5
 """Jeffreys' prior of a rate: Beta(1/2, 1/2)."""
 
@@ -28,7 +31,7 @@ PREDICTED = ("token_saving", "attempts_saving", "compliance_given_valid")
 class Prediction:
     """What an arm is predicted to come to; each metric as mean and 95% interval over the posterior, None if undefined.
 
-    ``pays`` is the probability that the arm's expected token saving is above 0.
+    ``pays`` is the probability that the arm's expected token saving is above ``WORTH``.
     """
 
     arm: str
@@ -127,5 +130,5 @@ def predict(
             for name, each in metrics.items()
         }
         saved = metrics["token_saving"]
-        found.append(Prediction(arm, shown, float(np.mean(np.array(saved) > 0)) if saved else None))
+        found.append(Prediction(arm, shown, float(np.mean(np.array(saved) > WORTH)) if saved else None))
     return found

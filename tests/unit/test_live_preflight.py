@@ -75,8 +75,8 @@ def test_a_planner_that_always_applies(tmp_path: Path, capsys: Capsys) -> None:
     # At L2 the fix stands beside the task, and this planner takes the task as it stands.
     assert {each["decided"] for each in cells(data, "L2")} == {"no"}
     assert {(each["applied"], each["of"]) for each in cells(data, "L3", "nothing")} == {(0, 7)}
-    assert (data["recovered_at_retry"], data["exhausted"]) == ([9, 0, 0, 0], 0)
-    assert data["calls_new"] == 9 * 7 + 9
+    assert (data["recovered_at_retry"], data["exhausted"]) == ([6, 0, 0, 0], 0)
+    assert data["calls_new"] == 9 * 7 + 6
     assert data["identity"] == "same"
     a2d = data["predictions"][-1]
     assert a2d["arm"] == "A2D"
