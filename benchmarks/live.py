@@ -75,33 +75,45 @@ def invsim(*arguments: str) -> None:
         sys.exit(done.returncode)
 
 
-def compare(folder: Path) -> None:
-    """Hold the counts of a fit to the trace against those that the run made itself."""
-    text = subprocess.run(
-        [sys.executable, "-m", "invsim", "fit", str(folder / "trace.jsonl"), "--no-pool", "--json"],
-        check=True, capture_output=True,
-    ).stdout  # fmt: skip
-    fitted = {
-        each["shape"]: (each["applied"], each["trials"])
-        for each in json.loads(text)["cells"]
-        if each["kind"] == "first_attempt"
-    }
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+def compare(folder: Path, own: dict[str, list[int]]) -> None:
+    """Hold the counts of a fit to a folder's trace against those that the run made itself, by shape."""
+    command = [sys.executable, "-m", "invsim", "fit", str(folder / "trace.jsonl"), "--no-pool", "--json"]
+    text = subprocess.run(command, check=True, capture_output=True).stdout
+    cells = [each for each in json.loads(text)["cells"] if each["kind"] == "first_attempt"]
+    fitted = {each["shape"]: (each["applied"], each["trials"]) for each in cells if each["trials"]}
+    print(f"\n{folder}: first tries that carry a valid fix, of those that were shown one")
+    wrong = 0
+    for shape in sorted({*own, *fitted}):
+        (hits, of), found = own.get(shape, [0, 0]), fitted.get(shape, (0, 0))
+        same = tuple(map(int, found)) == (hits, of)
+        wrong += not same
+        print(f"  {shape:22} the run {hits}/{of}, the fit {found[0]:g}/{found[1]:g}  {'same' if same else 'DIFFERENT'}")
+    if not own:
+        print("  no fix was ever in memory: nothing completed that could be remembered")
+    if wrong:
+        sys.exit("the fit counts otherwise than the run did")
+
+
+def of_cells(folder: Path) -> dict[str, list[int]]:
+    """Return the preflight's own counts, over its levels."""
     own: dict[str, list[int]] = {}
-    for arm in summary["arms"]:
+    for cell in json.loads((folder / "preflight.json").read_text(encoding="utf-8"))["cells"]:
+        if cell["injected"] == "valid" and cell["of"]:
+            counts = own.setdefault(cell["shape"], [0, 0])
+            counts[0] += cell["carried"]
+            counts[1] += cell["of"]
+    return own
+
+
+def of_arms(folder: Path) -> dict[str, list[int]]:
+    """Return the run's own counts, over its arms."""
+    own: dict[str, list[int]] = {}
+    for arm in json.loads((folder / "summary.json").read_text(encoding="utf-8"))["arms"]:
         for shape, rate in arm["applied_by_shape"].items():
             counts = own.setdefault(shape, [0, 0])
             counts[0] += rate["hits"]
             counts[1] += rate["of"]
-    print("\nfirst tries with only a valid fix in memory, applied of shown:")
-    wrong = 0
-    for shape, (hits, of) in own.items():
-        found = fitted.get(shape, (0, 0))
-        same = tuple(map(int, found)) == (hits, of)
-        wrong += not same
-        print(f"  {shape:22} the run {hits}/{of}, the fit {found[0]:g}/{found[1]:g}  {'same' if same else 'DIFFERENT'}")
-    if wrong:
-        sys.exit("the fit counts otherwise than the run did")
+    return own
 
 
 def seconds(folder: Path) -> list[float]:
@@ -129,7 +141,8 @@ def main() -> None:
     for folder in (preflight, live):
         took = seconds(folder)
         print(f"{folder}: {len(took)} calls, median {took[len(took) // 2]:.1f} s, longest {took[-1]:.1f} s")
-    compare(live)
+    compare(preflight, of_cells(preflight))
+    compare(live, of_arms(live))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from invsim.live.calls import TraceFile, live_call
 from invsim.live.cases import Case, case
 from invsim.live.completion import ProviderError
 from invsim.live.planner import LivePlanner
-from invsim.live.tally import strayed
+from invsim.live.tally import carries_fix, strayed
 from invsim.sim.engine import unheard
 from invsim.sim.exchange import Exchange
 from invsim.stats.anytime import confidence_sequence
@@ -57,6 +57,8 @@ class Cell:
         First tries that held no request.
     strayed : int
         First tries that the server accepted and that were not the task's request: they count as failed.
+    carried : int
+        First tries that held the injected fix, whatever came of them.
     """
 
     shape: Shape
@@ -66,6 +68,7 @@ class Cell:
     of: int = 0
     unfit: int = 0
     strayed: int = 0
+    carried: int = 0
 
     @property
     def name(self) -> str:
@@ -97,6 +100,7 @@ class Cell:
             "of": self.of,
             "no_request": self.unfit,
             "strayed": self.strayed,
+            "carried": self.carried,
             "rate": self.applied / self.of if self.of else None,
             "interval": list(self.interval),
             "decided": self.decided,
@@ -191,6 +195,7 @@ def _put(cell: Cell, given: Case, found: Measured, trace: TraceFile) -> None:
             cell.applied += done
             cell.unfit += exchange.request is None
             cell.strayed += strays
+            cell.carried += cell.injected and carries_fix(exchange)
         elif done:
             found.recovered[exchange.attempt - 2] += 1
         elif exchange.last and not strays:

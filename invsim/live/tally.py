@@ -59,7 +59,7 @@ class _Rates:
         return {name.removeprefix(prefix): self[name] for name in self.counts if name.startswith(prefix)}
 
 
-def _applied(exchange: Exchange) -> bool:
+def carries_fix(exchange: Exchange) -> bool:
     """Whether a request carries the newest of its injected fixes, whatever else it holds and whatever came of it."""
     if exchange.request is None:
         return False
@@ -140,7 +140,7 @@ class ArmTally:
         rates.add(f"injected:{exchange.injected.name.lower()}", ok)
         if exchange.injected is Injected.VALID:
             rates.add(f"shape:{task.shape}", ok)
-            rates.add(f"applied:{task.shape}", _applied(exchange))
+            rates.add(f"applied:{task.shape}", carries_fix(exchange))
         if (exchange.stream, task.slot) in self._completed:
             rates.add("validity", exchange.injected is Injected.VALID)
 

@@ -70,7 +70,7 @@ def test_cases_hold_a_fix_that_is_right_of_every_row_in_a_drawn_order(shape: Sha
 def test_a_planner_that_always_applies(tmp_path: Path, capsys: Capsys) -> None:
     data = preflight(always, tmp_path, capsys, "--consumption", "L2,L3")
     for each in cells(data, "L3"):
-        assert (each["applied"], each["of"], each["decided"]) == (7, 7, "yes")
+        assert (each["applied"], each["carried"], each["of"], each["decided"]) == (7, 7, 7, "yes")
         assert each["interval"][0] > 0.5
     # At L2 the fix stands beside the task, and this planner takes the task as it stands.
     assert {each["decided"] for each in cells(data, "L2")} == {"no"}
