@@ -18,7 +18,7 @@ from invsim.client.prompt import Consumption
 from invsim.errors import InputError
 from invsim.live.ask import Asker
 from invsim.live.budget import CapReachedError
-from invsim.live.calls import TraceFile, live_call
+from invsim.live.calls import TraceFile, conditions, live_call
 from invsim.live.cases import Case, case
 from invsim.live.completion import ProviderError
 from invsim.live.planner import LivePlanner
@@ -222,7 +222,7 @@ def _episode(cell: Cell, given: Case, asker: Asker, trace: TraceFile, retries: i
             stream, 0, attempt, 0, task, injected, entries, (True,) * len(entries), action, request, response, last
         )
         if planner.last is not None:
-            trace.write(live_call(exchange, planner.last, arm=cell.name))
+            trace.write(live_call(exchange, planner.last, arm=cell.name, when=conditions(world.policies)))
         yield exchange
         if last:
             return

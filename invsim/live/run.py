@@ -12,7 +12,7 @@ from invsim.client.prompt import Consumption
 from invsim.errors import InputError
 from invsim.live.ask import Asker
 from invsim.live.budget import CapReachedError
-from invsim.live.calls import TraceFile, live_call
+from invsim.live.calls import TraceFile, conditions, live_call
 from invsim.live.completion import ProviderError
 from invsim.live.planner import LivePlanner
 from invsim.live.tally import ArmTally
@@ -168,10 +168,14 @@ def _play(
 ) -> None:
     planner = LivePlanner(asker, name=asker.settings.model, level=level, arm=arm.name, stream=stream)
 
+    when = conditions(plan.domain.policies)
+    slots = [task.slot for task in plan.episodes]
+    earlier = [None if slot is None else slots[:at].count(slot) for at, slot in enumerate(slots)]
+
     def watch(exchange: Exchange) -> None:
         if planner.last is not None:
             tally.add(exchange, planner.last)
-            trace.write(live_call(exchange, planner.last, arm=arm.name))
+            trace.write(live_call(exchange, planner.last, arm=arm.name, when=when, trial=earlier[exchange.episode]))
         if exchange.last and ended is not None:
             ended()
 

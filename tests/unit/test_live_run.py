@@ -78,6 +78,9 @@ def test_a_model_that_always_applies_counts_as_the_compliant_reference(tmp_path:
     injected = [call for call in calls if call.injected]
     assert all(call.injected[0].valid for call in injected if call.outcome == "ok")
     assert all(call.input_tokens == 100 and call.model == "m" for call in calls)
+    hinted = [(call.constraint, op.when) for call in calls for op in call.hint]
+    assert {constraint for constraint, when in hinted if when is not None} == {"funding"}
+    assert {constraint for constraint, when in hinted if when is None} == {"governed", "control"}
     saving = found.token_saving(found.arms[3])
     assert saving is not None
     assert saving["value"] == 1 - found.arms[3].counts["attempts"] / found.arms[0].counts["attempts"]
