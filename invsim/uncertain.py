@@ -106,7 +106,7 @@ def run_draws(
         if replications is not None:
             raise InputError("the exact engine samples no streams to number", value=replications)
         try:
-            found = _exact(plan, drawn, chosen, costs)
+            found = exact_draws(plan, drawn, chosen, costs)
             _report(tick, draws)
         except (NotTabularError, StateSpaceError):
             if engine == "exact":
@@ -127,8 +127,8 @@ def run_draws(
     )
 
 
-def _exact(
-    plan: Plan, models: Sequence[ProbabilisticModel], arms: Sequence[Arm], costs: TokenCosts | None
+def exact_draws(
+    plan: Plan, models: Sequence[ProbabilisticModel], arms: Sequence[Arm], costs: TokenCosts | None = None
 ) -> list[RunResult]:
     """Return the exact result of each model; the states of the client are walked once for all of them."""
     expected = expectations(tabulate(plan), arms=arms, models=models)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from invsim import __version__
-from invsim.cli import calibrate, explain, fit, listings, paper, replay, run, serve, trace
+from invsim.cli import calibrate, explain, fit, listings, live, paper, preflight, replay, run, serve, trace
 from invsim.errors import InvsimError, one_line
 
 USAGE_ERROR = 2
@@ -39,6 +39,8 @@ for command in (
     serve.serve,
     fit.fit,
     trace.trace,
+    live.live,
+    preflight.preflight,
     listings.scenario,
     listings.model,
     listings.arm,

@@ -40,6 +40,9 @@ Process = Generator[simpy.Event, None, None]
 Connect: TypeAlias = Callable[[World], Server]
 """Opens the server of one stream, at the world it starts from: the one in this process, or one at the end of a wire."""
 
+Pace: TypeAlias = Callable[[], int]
+"""Ticks that the planner's last decision took; the server's clock runs on meanwhile."""
+
 
 class _Judged(NamedTuple):
     """What an injected set is worth, and its newest fix that is right and that is wrong.
@@ -76,6 +79,7 @@ class _Stream:
         self.log: events.EventLog | None = None
         self.number = 0
         self.watch: Watcher | None = None
+        self.pace: Pace | None = None
         self.rows: list[int] = []
         self.alerts = [-1] * len(plan.drift)
         self.origins: dict[tuple[Slot, str], _Origin] = {}
@@ -112,11 +116,11 @@ class _Stream:
             self.plan, self.model, self.agent, self.server, self.env, self.draws
         )  # fmt: skip
         decide, handle, receive, timeout = model.decide, server.handle, agent.receive, env.timeout
-        put, log, watch = self.rows.extend, self.log, self.watch
+        put, log, watch, pace = self.rows.extend, self.log, self.watch, self.pace
         period = HALF_TICKS * plan.episode_ticks
         completed_before: set[Slot | None] = set()
         for episode, task in enumerate(plan.episodes):
-            yield timeout(episode * period - env.now)
+            yield timeout(max(episode * period - env.now, 0))  # a slow planner may be late for it
             self.episode = episode
             self._evicted = self._restamped = 0
             slot = task.slot
@@ -130,6 +134,8 @@ class _Stream:
                 task.request, entries, None,
             )  # fmt: skip
             action = decide(situation, draws[PURPOSES * episode])
+            if pace is not None:
+                yield timeout(HALF_TICKS * pace())
             request = task.request if action is IGNORE else self._first_request(task, action, judged)
             block = agent.memory.size
             valid = () if watch is None else self._valid(task, entries)
@@ -158,6 +164,8 @@ class _Stream:
                         patch.pop(suggestion.value, None)
                         patch[suggestion.value] = suggestion.parameters
                     action = decide(situation, draws[PURPOSES * episode + 1])
+                    if pace is not None:
+                        yield timeout(HALF_TICKS * pace())
                     request = self._retry_request(task, action, patch)
                     block += agent.memory.size
                     response = unheard(request) if isinstance(request, NoCall) else handle(request)
@@ -390,6 +398,7 @@ def simulate_block(
     count: int,
     connect: Connect = Server,
     watch: Watcher | None = None,
+    pace: Pace | None = None,
 ) -> Block:
     """Simulate ``count`` streams from stream ``first`` on.
 
@@ -405,6 +414,8 @@ def simulate_block(
         Opens the server that each stream meets.
     watch : callable, optional
         Told of every attempt as soon as it is answered.
+    pace : callable, optional
+        Lets a decision take time: drift may come between it and the answer to it. By default it takes none.
 
     Returns
     -------
@@ -415,7 +426,7 @@ def simulate_block(
     streams, alerts = [], []
     for at in range(count):
         stream = _Stream(plan, arm, model, draws[at].tolist(), connect)
-        stream.number, stream.watch = first + at, watch
+        stream.number, stream.watch, stream.pace = first + at, watch, pace
         stream.run()
         rows.extend(stream.rows)
         streams.append(stream.counts)

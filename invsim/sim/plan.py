@@ -7,7 +7,7 @@ are the ones that all streams share.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -161,6 +161,33 @@ class Plan:
     def shape_of(self, constraint: str) -> Shape | None:
         """Return the hint shape of a class."""
         return next(task.shape for task in self.episodes if task.constraint == constraint)
+
+    def first(self, episodes: int) -> Plan:
+        """Return the plan of the first episodes alone, with the drift that still meets one of them.
+
+        Raises
+        ------
+        InputError
+            For a number that is not from 1 to the episodes there are.
+        """
+        if not 1 <= episodes <= len(self.episodes):
+            raise InputError(f"must be 1 to the stream's {len(self.episodes)} episodes", value=episodes)
+        if episodes == len(self.episodes):
+            return self
+        tasks = self.episodes[:episodes]
+        classes = tuple(dict.fromkeys(task.constraint for task in tasks))
+        windows = (Window(each.name, each.mask[:episodes]) for each in self.windows)
+        return replace(
+            self,
+            episodes=tasks,
+            first_occurrence=self.first_occurrence[:episodes],
+            drift=tuple(each for each in self.drift if each.tick < episodes * self.episode_ticks),
+            classes=classes,
+            class_index=np.array([classes.index(task.constraint) for task in tasks], dtype=np.int64),
+            eligible=self.eligible[:episodes],
+            windows=tuple(each for each in windows if each.mask.any()),
+            as_written=False,
+        )
 
 
 def compile_plan(scenario: Scenario, *, level: Level | None = None, domain: Domain | None = None) -> Plan:

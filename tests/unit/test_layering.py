@@ -64,6 +64,9 @@ MAY_IMPORT = {
 
 # Libraries that only one module, or one subpackage, may import.
 ONLY_IN = {
+    "anthropic": "invsim.live",
+    "httpx2": "invsim.live",
+    "openai": "invsim.live",
     "simpy": "invsim.sim.engine",
     "matplotlib": "invsim.report",
     "starlette": "invsim.service",
