@@ -9,8 +9,11 @@ stopping by it costs nothing: in each cell the chance that it ever leaves out th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from invsim.client.planners.base import Injected, NoCall, Situation
 from invsim.client.planners.probabilistic import MAX_RETRIES
@@ -18,14 +21,17 @@ from invsim.client.prompt import Consumption
 from invsim.errors import InputError
 from invsim.live.ask import Asker
 from invsim.live.budget import CapReachedError
-from invsim.live.calls import TraceFile, conditions, live_call
+from invsim.live.calls import live_call
 from invsim.live.cases import Case, case
 from invsim.live.completion import ProviderError
 from invsim.live.planner import LivePlanner
 from invsim.live.tally import carries_fix, strayed
+from invsim.record import conditions
 from invsim.sim.engine import unheard
 from invsim.sim.exchange import Exchange
 from invsim.stats.anytime import confidence_sequence
+from invsim.traces.trials import EXHAUSTED
+from invsim.traces.writing import JsonLinesWriter
 from invsim.world.wire import Request, Response, Shape
 
 LINE = 0.5
@@ -33,6 +39,9 @@ LINE = 0.5
 
 WIDTH = 0.4
 """An interval this narrow is enough, on whichever side of the line."""
+
+LIMIT = "limit"
+"""Warning on the last row of an episode that the preflight itself ended."""
 
 MOST = 30
 """Cases of a cell at most."""
@@ -171,21 +180,16 @@ def measure(
     cells = [Cell(shape, level, True) for level in levels for shape in shapes]
     cells += [Cell(shape, levels[-1], False) for shape in shapes]
     found = Measured(cells, levels[-1], asker)
-    trace = TraceFile(folder / "trace.jsonl")
-    try:
+    with suppress(CapReachedError, ProviderError), JsonLinesWriter(folder / "trace.jsonl") as trace:  # asker keeps why
         while waiting := [each for each in cells if each.decided is None]:
             for cell in waiting:
                 _put(cell, case(cell.shape, cell.of, seed=seed), found, trace)
                 if asked is not None:
                     asked()
-    except (CapReachedError, ProviderError):
-        pass  # the asker keeps why
-    finally:
-        trace.close()
     return found
 
 
-def _put(cell: Cell, given: Case, found: Measured, trace: TraceFile) -> None:
+def _put(cell: Cell, given: Case, found: Measured, trace: JsonLinesWriter) -> None:
     goes_on = not cell.injected and cell.of < RECOVERIES
     for exchange in _episode(cell, given, found.asker, trace, MAX_RETRIES if goes_on else 0):
         strays = strayed(exchange, given.world.policies)
@@ -202,7 +206,7 @@ def _put(cell: Cell, given: Case, found: Measured, trace: TraceFile) -> None:
             found.exhausted += 1
 
 
-def _episode(cell: Cell, given: Case, asker: Asker, trace: TraceFile, retries: int) -> Iterator[Exchange]:
+def _episode(cell: Cell, given: Case, asker: Asker, trace: JsonLinesWriter, retries: int) -> Iterator[Exchange]:
     """Play one case, its first try and up to ``retries`` more until it succeeds."""
     task, world = given.task, given.world
     entries = (given.entry,) if cell.injected else ()
@@ -222,7 +226,11 @@ def _episode(cell: Cell, given: Case, asker: Asker, trace: TraceFile, retries: i
             stream, 0, attempt, 0, task, injected, entries, (True,) * len(entries), action, request, response, last
         )
         if planner.last is not None:
-            trace.write(live_call(exchange, planner.last, arm=cell.name, when=conditions(world.policies)))
+            call = live_call(exchange, planner.last, arm=cell.name, when=conditions(world.policies))
+            if retries < MAX_RETRIES:  # an episode that is gone on with no further has not exhausted its attempts
+                said = tuple(LIMIT if each == EXHAUSTED else each for each in call.warnings)
+                call = msgspec.structs.replace(call, warnings=said)
+            trace.write(call)
         yield exchange
         if last:
             return

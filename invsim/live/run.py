@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +13,16 @@ from invsim.client.prompt import Consumption
 from invsim.errors import InputError
 from invsim.live.ask import Asker
 from invsim.live.budget import CapReachedError
-from invsim.live.calls import TraceFile, conditions, live_call
+from invsim.live.calls import live_call
 from invsim.live.completion import ProviderError
 from invsim.live.planner import LivePlanner
 from invsim.live.tally import ArmTally
+from invsim.record import conditions, repetitions
 from invsim.sim.engine import Connect, simulate_block
 from invsim.sim.exchange import Exchange
 from invsim.sim.plan import Plan
 from invsim.stats.intervals import ratio_fieller
+from invsim.traces.writing import JsonLinesWriter
 from invsim.world.server import Server
 
 JOURNAL, TRACE, SUMMARY = "calls.jsonl", "trace.jsonl", "summary.json"
@@ -142,15 +145,10 @@ def run_live(
         raise InputError("seeds must be 1 or more", value=streams)
     folder.mkdir(parents=True, exist_ok=True)
     tallies = [ArmTally(plan, arm.name, asker.budget.price) for arm in arms]
-    trace = TraceFile(folder / TRACE)
-    try:
+    with suppress(CapReachedError, ProviderError), JsonLinesWriter(folder / TRACE) as trace:  # the asker keeps why
         for arm, tally in zip(arms, tallies, strict=True):
             for stream in range(streams):
                 _play(plan, arm, stream, asker, level, tally, trace, connect, tick_seconds, ended)
-    except (CapReachedError, ProviderError):
-        pass  # the asker keeps why
-    finally:
-        trace.close()
     return LiveResult(plan.name, asker.settings.model, level, streams, len(plan.episodes), tuple(tallies), asker)
 
 
@@ -161,7 +159,7 @@ def _play(
     asker: Asker,
     level: Consumption,
     tally: ArmTally,
-    trace: TraceFile,
+    trace: JsonLinesWriter,
     connect: Connect,
     tick_seconds: float | None,
     ended: Callable[[], None] | None,
@@ -169,8 +167,7 @@ def _play(
     planner = LivePlanner(asker, name=asker.settings.model, level=level, arm=arm.name, stream=stream)
 
     when = conditions(plan.domain.policies)
-    slots = [task.slot for task in plan.episodes]
-    earlier = [None if slot is None else slots[:at].count(slot) for at, slot in enumerate(slots)]
+    earlier = repetitions(plan)
 
     def watch(exchange: Exchange) -> None:
         if planner.last is not None:
