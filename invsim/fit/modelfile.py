@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from invsim.client.planners.models import model_names
+from invsim.client.planners.posterior import unseen_conflict
 from invsim.errors import InputError, UnknownNameError, one_line
 from invsim.fit.estimates import PRIOR, Pair, Rate
 from invsim.fit.fitting import Fit, Law
@@ -84,7 +85,14 @@ def _section(fit: Fit, key: tuple[str, ...]) -> Iterator[str]:
     yield _line("p_apply", _beta(chosen), why)
     fresh = fit.rate("p_fresh", *key)
     yield _line(
-        "p_fresh", *_rate(fit, fresh, "first tries with a stale beside a valid fix succeeded", UNKNOWN, "the prior")
+        "p_fresh",
+        *_rate(
+            fit,
+            fresh,
+            "first tries with a stale beside a valid fix succeeded",
+            unseen_conflict(*chosen),
+            "half as often as p_apply, worth one trial",
+        ),
     )
     stale = fit.rate("p_stale", *key)
     yield _line("p_stale", *_rate(fit, stale, "stale fixes applied", chosen, "as p_apply, with draws of its own"))

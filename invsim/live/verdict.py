@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from invsim.client.arms import A0, Arm
 from invsim.client.planners.models import parse_model
+from invsim.client.planners.posterior import unseen_conflict
 from invsim.client.planners.probabilistic import ProbabilisticModel
 from invsim.live.preflight import Measured
 from invsim.located import Source
@@ -52,8 +53,8 @@ def model_text(found: Measured) -> str:
 
     ``p_apply`` and ``p_unaided`` of each shape are Beta posteriors of the calls, the retry law one of the episodes gone
     on with. What a preflight does not measure is said to be unknown: a shape that was not asked for, and what happens
-    with a stale fix beside a fresh one. A stale fix alone looks to a planner as a valid one does, so its rate is taken
-    to be the same.
+    with a stale fix beside a fresh one, see ``unseen_conflict``. A stale fix alone looks to a planner as a valid one
+    does, so its rate is taken to be the same.
     """
     settings = found.asker.settings
     name = f"{settings.model} (preflight, {found.level})"
@@ -74,13 +75,14 @@ def model_text(found: Measured) -> str:
 
 
 def _rates(valid: tuple[int, int] | None, nothing: tuple[int, int] | None) -> list[str]:
-    applied, unaided = _beta(valid), _beta(nothing)
-    return [f"p_apply = {applied}", f"p_fresh = {_beta(None)}", f"p_stale = {applied}", f"p_unaided = {unaided}"]
+    applied, unaided = _posterior(valid), _posterior(nothing)
+    rates = {"p_apply": applied, "p_fresh": unseen_conflict(*applied), "p_stale": applied, "p_unaided": unaided}
+    return [f"{name} = {{ alpha = {alpha!r}, beta = {beta!r} }}" for name, (alpha, beta) in rates.items()]
 
 
-def _beta(counts: tuple[int, int] | None) -> str:
+def _posterior(counts: tuple[int, int] | None) -> tuple[float, float]:
     hits, of = counts or (0, 0)
-    return f"{{ alpha = {hits + PRIOR}, beta = {of - hits + PRIOR} }}"
+    return hits + PRIOR, of - hits + PRIOR
 
 
 def _text(value: str) -> str:

@@ -399,7 +399,7 @@ def test_what_is_not_identified_takes_the_default_that_the_file_says() -> None:
     model = read(fit(tally(trial("applied", 4, kind="recovery"), trial("other", 1, kind="recovery"))))
     rates = model.shapes[ADD]
     assert rates.p_apply == rates.p_stale == 4.5 / 6  # the rate after an error
-    assert (rates.p_fresh, rates.p_unaided_repeat, rates.retry) == (0.5, 0.0, RetryLaw.geometric(1.0))
+    assert (rates.p_fresh, rates.p_unaided_repeat, rates.retry) == (4.5 / 6 / 2, 0.0, RetryLaw.geometric(1.0))
     nothing = read(of_episodes(episode(2)))
     assert nothing.uncertainty["shape", ADD, "p_apply"] == BetaPosterior(0.5, 0.5)
     text = of_episodes(episode(2)).models()["m"]

@@ -51,6 +51,22 @@ class BetaPosterior:
         return float(rng.beta(self.alpha, self.beta))
 
 
+def unseen_conflict(alpha: float, beta: float) -> tuple[float, float]:
+    """Return alpha and beta of p_fresh where nobody has seen the planner with a stale fix beside a valid one.
+
+    A planner cannot tell the two apart, so it takes the valid one half of the times that it applies a fix at all: the
+    mean is half that of p_apply, ``alpha / (alpha + beta) / 2``, and the distribution is worth one trial. For a planner
+    that always applies that is Jeffreys' prior; one that never does is not expected to in a conflict.
+
+    Parameters
+    ----------
+    alpha, beta : float
+        Of p_apply.
+    """
+    half = alpha / (alpha + beta) / 2.0
+    return half, 1.0 - half
+
+
 @dataclass(frozen=True)
 class RetryPosterior:
     """A retry law with a Dirichlet distribution over recovery at retry 1, 2, 3, 4 and exhaustion.
