@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from invsim.calibrate.evidence import integers
+from invsim.client.planners.models import PUBLISHED
 from invsim.errors import InputError, UnknownNameError
 from invsim.paper.audit import Audit
 from invsim.paper.audit_report import audited, to_markdown
 from invsim.paper.checks import CHECKS, _own_variance, drifted_integers, token_error
 from invsim.paper.claims import LIMIT, MEANINGS, STRENGTH, Claim, claims, fits, rows
 from invsim.paper.context import Context
-from invsim.report.published import published
+from invsim.report.published import lookup, published
 
 
 @pytest.fixture(scope="module")
@@ -266,3 +268,10 @@ def test_the_report_shows_every_number_and_every_reason(context: Context) -> Non
     for status in MEANINGS:
         assert (f"## {status}" in text) is (found.summary[status] > 0)
     assert "21/27 - 8/27 = 48.15" in text
+
+
+def test_what_the_estimator_uses_counts_as_fitted() -> None:
+    for model in PUBLISHED:
+        for each in integers(model):
+            printed = lookup(each.scenario, model, each.arm, each.metric)
+            assert printed is None or fits(each.scenario, model, each.metric), each.label
