@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--server", metavar="URL", help="Play against this service (see invsim serve).")
 @click.option("--admin-token-env", default=TOKEN, show_default=True, metavar="NAME",
               help="Environment variable that holds the service's operator token.")  # fmt: skip
-@click.option("--max-calls", type=int, help="Cap on calls, over all runs into the folder.")
+@click.option("--max-calls", type=int, help="Cap on calls, those sent again included, over all runs into the folder.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the journal and the trace.")
 @click.option("--dry-run", is_flag=True, help="Print the prompts and the most they can cost; no key, no call.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")

@@ -28,7 +28,8 @@ SHAPES = "add-a-field,rewrite-a-value,conditional-rewrite"
 @click.option("--scenario", default="payments", show_default=True, help="What the saving is predicted for.")
 @click.option("--arms", default="A1,A2,A2D", show_default=True, metavar="NAMES", help="Arms to predict.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Draws the cases.")
-@click.option("--max-calls", type=int, default=120, show_default=True, help="Cap on calls into the folder.")
+@click.option("--max-calls", type=int, default=120, show_default=True,
+              help="Cap on calls into the folder, those sent again included.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the journal and the model.")
 @click.option("--dry-run", is_flag=True, help="Print the prompts and the most they can cost; no key, no call.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the tables.")
@@ -87,8 +88,10 @@ def preflight(
     ):
         each_case = None if tick is None else lambda: tick(1)
         measured = measure(asker, shapes=asked, levels=levels, seed=seed, folder=out, asked=each_case)
-    (out / "model.toml").write_text(model_text(measured), encoding="utf-8")
-    predictions = predict(plan, fitted(measured), arms=chosen, seed=seed)
+    predictions = []
+    if measured.cases:  # without one there is the prior alone, which is no finding, and no file to put over another
+        (out / "model.toml").write_text(model_text(measured), encoding="utf-8")
+        predictions = predict(plan, fitted(measured), arms=chosen, seed=seed)
     data = _data(measured, predictions, plan.name)
     (out / "preflight.json").write_bytes(to_json(data))
     if as_json:
@@ -146,6 +149,9 @@ def _print(found: Measured, predictions: list[Prediction], scenario: str, out: P
     if found.identity == "other":
         click.echo("warning: another model than the one asked for was served; what follows is about that one")
     click.echo()
+    if not found.cases:
+        click.echo("nothing was measured: no verdict, and no model file")
+        return
     print_rows([_row(each) for each in found.cells])
     click.echo("intervals: 95% whenever one stops to look, for each cell by itself")
     laws = ", ".join(f"{count} at retry {at}" for at, count in enumerate(found.recovered, 1) if count)

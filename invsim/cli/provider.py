@@ -95,7 +95,8 @@ def print_rehearsal(found: Rehearsal, *, as_json: bool) -> None:
         for message in messages:
             click.echo(f"[{message.role}] {message.content}")
     cost = "no price for this model" if found.cost is None else f"${found.cost:.4f} ({DOLLARS})"
-    click.echo(f"\nat most {found.calls:,} calls, {found.tokens:,} tokens, {cost}\nnothing was sent")
+    most = f"{found.calls:,} calls, {found.tokens:,} tokens, {cost}"
+    click.echo(f"\nat most {most}, if each call is sent once\nnothing was sent")
 
 
 def exit_if_failed(asker: Asker) -> None:

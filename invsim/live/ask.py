@@ -75,9 +75,10 @@ class Asker:
         try:
             found = self.provider.complete(messages, sampling_seed=seed, retries=retries)
         except ProviderError as error:
-            lost = error.unanswered
-            self.journal.append(line_of("failed", key, where, error=str(error), unanswered=lost, **bound))
-            self.budget.unanswered(lost, most_in, most_out)
+            sendings, lost = error.transport_retries + 1, error.unanswered
+            ended = line_of("failed", key, where, error=str(error), sendings=sendings, unanswered=lost, **bound)
+            self.journal.append(ended)
+            self.budget.failed(sendings, lost, most_in, most_out)
             raise
         self.journal.append(line_of("done", key, where, completion=found, **bound))
         self.budget.settle(found, most_in, most_out)

@@ -86,6 +86,7 @@ class Caps:
     Parameters
     ----------
     calls : int or None
+        Sendings: a call that is sent again counts again, whatever came of it.
     tokens : int or None
         Input and output together.
     cost : float or None
@@ -104,7 +105,7 @@ class Caps:
 
 @dataclass(frozen=True)
 class Spent:
-    """Calls, tokens, and dollars (None where the price is unknown)."""
+    """Calls, those sent again included, tokens, and dollars (None where the price is unknown)."""
 
     calls: int = 0
     tokens: int = 0
@@ -152,9 +153,11 @@ class Budget:
             If not even one sending fits.
         """
         caps, worst = self.caps, input_tokens + output_tokens
-        if caps.calls is not None and self.calls + 1 > caps.calls:
-            raise CapReachedError(f"the cap of {caps.calls} calls is reached; to go on, give a larger --max-calls")
         sendings = retries + 1
+        if caps.calls is not None:
+            sendings = min(sendings, caps.calls - self.calls)
+            if sendings < 1:
+                raise CapReachedError(f"the cap of {caps.calls} calls is reached; to go on, give a larger --max-calls")
         if caps.tokens is not None:
             sendings = min(sendings, (caps.tokens - self.tokens) // worst)
             if sendings < 1:
@@ -171,8 +174,8 @@ class Budget:
 
     def settle(self, completion: Completion, input_tokens: int, output_tokens: int) -> None:
         """Count a completion: as billed, or at its worst where it reports no usage."""
+        self.failed(completion.transport_retries, completion.unanswered, input_tokens, output_tokens)
         self.calls += 1
-        self.unanswered(completion.unanswered, input_tokens, output_tokens)
         if completion.input_tokens is None or completion.output_tokens is None:
             self._worst(1, input_tokens, output_tokens)
             return
@@ -180,9 +183,10 @@ class Budget:
         if self.price is not None:
             self.cost += self.price.cost(completion) or 0.0
 
-    def unanswered(self, sendings: int, input_tokens: int, output_tokens: int) -> None:
-        """Count sendings that nothing came back from at their worst."""
-        self._worst(sendings, input_tokens, output_tokens)
+    def failed(self, sendings: int, unanswered: int, input_tokens: int, output_tokens: int) -> None:
+        """Count sendings that came to nothing; those that may be billed all the same, at their worst."""
+        self.calls += sendings
+        self._worst(unanswered, input_tokens, output_tokens)
 
     def lost(self, input_tokens: int, output_tokens: int) -> None:
         """Count a call whose answer was lost on the way."""

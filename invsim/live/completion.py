@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -14,6 +15,9 @@ ProviderName: TypeAlias = Literal["anthropic", "openai"]
 Output: TypeAlias = Literal["json", "tool"]
 PROVIDERS: tuple[ProviderName, ...] = ("anthropic", "openai")
 OUTPUTS: tuple[Output, ...] = ("json", "tool")
+
+LONGEST_TIMEOUT = 86_400.0
+"""Seconds; longer ones are more than the clocks of some systems hold."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sampling_seed : int or None
         Of stream 0, for an endpoint that takes one; stream s gets ``sampling_seed + s``.
     timeout : float
-        Seconds for one sending, above 0.
+        Seconds for one sending, above 0 and at most a day.
     max_retries : int
         Times that the SDK may send again after a 429, a 5xx, a timeout or a lost connection.
     """
@@ -60,12 +64,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name, value, least in (("max_tokens", self.max_tokens, 1), ("max_retries", self.max_retries, 0)):
             if value < least:
                 raise InputError(f"{name} must be {least} or more", value=value)
-        if not self.timeout > 0:
-            raise InputError("timeout must be above 0 seconds", value=self.timeout)
+        if not 0 < self.timeout <= LONGEST_TIMEOUT:
+            what = f"timeout must be above 0 seconds, and at most {LONGEST_TIMEOUT:g}"
+            raise InputError(what, value=self.timeout)
         if self.temperature is not None and not 0 <= self.temperature <= 2:
             raise InputError("temperature must be a number from 0 to 2", value=self.temperature)
-        if self.base_url is not None and not self.base_url.startswith(("http://", "https://")):
-            raise InputError("a base URL begins with http:// or https://", where="--base-url")
+        if self.base_url is not None:
+            _check_url(self.base_url)
 
     @property
     def endpoint(self) -> str:
@@ -83,6 +88,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "temperature": self.temperature,
             "sampling_seed": self.sampling_seed,
         }
+
+
+def _check_url(url: str) -> None:
+    """Refuse what could not be called, or would carry a secret; it may hold one, so it is not echoed."""
+    if not url.startswith(("http://", "https://")):
+        raise InputError("a base URL begins with http:// or https://", where="--base-url")
+    try:
+        parts = urlsplit(url)
+        named, _ = parts.hostname, parts.port  # the port is read only when it is asked for
+    except ValueError:
+        named = None
+    if not named or not url.isascii() or not url.isprintable() or " " in url or "%" in parts.netloc:
+        raise InputError("a base URL is http://HOST:PORT/PATH, or https:// so", where="--base-url")
+    if "@" in parts.netloc:
+        raise InputError("a base URL holds no password: the key comes from the environment", where="--base-url")
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -111,7 +131,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     transport_retries : int
         Times that the request was sent again.
     unanswered : int
-        Sendings that nothing came back from; a provider may bill them.
+        Sendings that no status refused and no completion came back from, or a part of one; a provider may bill them.
     t_start, t_end : int
         UTC, in nanoseconds since 1970.
     """

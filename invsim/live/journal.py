@@ -48,8 +48,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Of "done".
     error : str
         Of "failed".
-    unanswered : int
-        Of "failed": see ``Completion``.
+    sendings, unanswered : int
+        Of "failed": times it was sent, and see ``Completion``.
     """
 
     kind: Literal["sent", "done", "failed"]
@@ -62,6 +62,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     most_output: int = 0
     completion: Completion | None = None
     error: str = ""
+    sendings: int = 1
     unanswered: int = 0
 
 
@@ -139,7 +140,7 @@ class Journal:
             if line.completion is not None:
                 budget.settle(line.completion, line.most_input, line.most_output)
             else:
-                budget.unanswered(line.unanswered, line.most_input, line.most_output)
+                budget.failed(line.sendings, line.unanswered, line.most_input, line.most_output)
         for line in open_calls.values():
             budget.lost(line.most_input, line.most_output)
 

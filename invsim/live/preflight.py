@@ -144,6 +144,11 @@ class Measured:
         return next((each for each in mine if each.injected is injected), None)
 
     @property
+    def cases(self) -> int:
+        """Cases that were answered, over all cells."""
+        return sum(each.of for each in self.cells)
+
+    @property
     def identity(self) -> str:
         """What the served model's name says, over all calls: the worst of "same", "snapshot", "unknown", "other"."""
         found = {how for _, how in self.asker.served}

@@ -7,16 +7,16 @@ that leaves something out or gets it wrong is recorded as what it is.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
-
 from invsim.client.prompt import Message
 from invsim.errors import InputError
 from invsim.live.answer import Answer, read_arguments, read_text
+from invsim.live.arrival import bounded
 from invsim.live.completion import Completion, ProviderError, Settings
 from invsim.live.secrets import scrubbed
 
@@ -32,6 +32,9 @@ LONGEST_WAIT = 120.0
 
 LONGEST_QUOTE = 300
 """Characters of an error body that are quoted."""
+
+LARGEST_COUNT = 10**12
+"""Tokens of one call; more is no count of any, and the call counts as one without usage."""
 
 NO_KEY = "no-key"
 """Sent to an endpoint of one's own where the environment holds no key."""
@@ -56,24 +59,29 @@ class Provider(Protocol):
 
 
 class _Wire:
-    """The HTTP client under an SDK, which counts what is sent and what is answered."""
+    """The HTTP client under an SDK, which counts what is sent and what is refused, and bounds what comes back."""
 
     def __init__(self, timeout: float) -> None:
         import httpx2
 
-        self.sent = self.answered = 0
+        self.timeout = timeout
+        self.sent = self.refused = 0
+        self._deadline = math.inf
         # No redirect is followed: a key goes to the host it is meant for.
         self.client = httpx2.Client(
             timeout=timeout,
             follow_redirects=False,
-            event_hooks={"request": [self._sending], "response": [self._answered]},
+            event_hooks={"request": [self._sending], "response": [self._answering]},
         )
 
     def _sending(self, _: httpx2.Request) -> None:
         self.sent += 1
+        self._deadline = time.monotonic() + self.timeout
 
-    def _answered(self, response: httpx2.Response) -> None:
-        self.answered += 1
+    def _answering(self, response: httpx2.Response) -> None:
+        # A status refuses a call. Anything else may be billed, even if the body never comes, or not to its end.
+        self.refused += not response.is_success
+        response.stream = bounded(response.stream, self._deadline)
         try:
             wait = float(response.headers.get("retry-after", "0"))
         except ValueError:  # a date, which both SDKs read themselves
@@ -82,7 +90,7 @@ class _Wire:
             response.headers["x-should-retry"] = "false"
 
     def reset(self) -> None:
-        self.sent = self.answered = 0
+        self.sent = self.refused = 0
 
 
 Send = Callable[[dict[str, Any], int], Any]
@@ -130,7 +138,7 @@ class _Sdk:
             model=_text(data.get("model")),
             response_id=_text(data.get("id")),
             transport_retries=wire.sent - 1,
-            unanswered=wire.sent - wire.answered,
+            unanswered=wire.sent - wire.refused - 1,
             t_start=started,
             t_end=time.time_ns(),
         )
@@ -149,14 +157,14 @@ class _Sdk:
         return Completion(
             text="", parse_status="invalid", reason="the answer is a refusal", refused=True,
             finish_reason="content_filter", model_requested=self.settings.model, transport_retries=wire.sent - 1,
-            unanswered=wire.sent - wire.answered, t_start=started, t_end=time.time_ns(),
+            unanswered=wire.sent - wire.refused, t_start=started, t_end=time.time_ns(),
         )  # fmt: skip
 
     def _failed(self, kind: str, what: str, status_code: int | None = None) -> ProviderError:
         sent = max(self._wire.sent, 1)
         times = "" if sent == 1 else f" after {sent} sendings"
         message = f"the {self.settings.provider} endpoint gave no completion{times}: {what}"
-        return ProviderError(message, kind, status_code, sent - 1, self._wire.sent - self._wire.answered)
+        return ProviderError(message, kind, status_code, sent - 1, self._wire.sent - self._wire.refused)
 
 
 def open_provider(settings: Settings) -> Provider:
@@ -305,7 +313,7 @@ def _answered(settings: Settings, text: str, calls: list[Any], *, cut: bool, ref
         answer = read_text(text, cut=cut)
     elif len(calls) == 1:
         answer = read_arguments(calls[0], cut=cut)
-        text = calls[0] if isinstance(calls[0], str) else json.dumps(calls[0], separators=(",", ":"))
+        text = _text(calls[0]) or "" if isinstance(calls[0], str) else json.dumps(calls[0], separators=(",", ":"))
     else:
         how_many = "no tool was called" if not calls else "more than one tool was called"
         answer = Answer(None, "truncated" if cut and not calls else "invalid", how_many)
@@ -317,10 +325,10 @@ def _answered(settings: Settings, text: str, calls: list[Any], *, cut: bool, ref
 
 def _object(content: bytes) -> dict[str, Any] | None:
     try:
-        data = json.loads(content)
+        data = scrubbed(json.loads(content))
     except (ValueError, RecursionError):
         return None
-    return scrubbed(data) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else None
 
 
 def _status_text(error: Any) -> str:
@@ -333,7 +341,7 @@ def _status_text(error: Any) -> str:
 def _quoted(said: object) -> str:
     if isinstance(said, bytes):
         said = said.decode("utf-8", "replace")
-    text = said if isinstance(said, str) else msgspec.json.encode(said, enc_hook=str).decode()
+    text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False, default=str)
     text = " ".join(str(scrubbed(text)).split())
     return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}..."
 
@@ -343,7 +351,8 @@ def _dict(value: object) -> dict[str, Any]:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    """Return a text, with half a surrogate pair written as an escape: it could not be kept or sent as it is."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else None
 
 
 def _joined(content: object) -> str:
@@ -354,4 +363,6 @@ def _joined(content: object) -> str:
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= LARGEST_COUNT else None

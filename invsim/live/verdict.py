@@ -61,7 +61,7 @@ def model_text(found: Measured) -> str:
     lines = [
         "# Estimated by a compliance preflight: beta posteriors under Jeffreys' prior, prior included.",
         f"name = {_text(name)}",
-        f"source = {_text(f'{sum(each.of for each in found.cells)} preflight cases, consumption {found.level}')}",
+        f"source = {_text(f'{found.cases} preflight cases, consumption {found.level}')}",
         "",
         "[default]",
         *_rates(None, None),

@@ -37,6 +37,8 @@ class Reply:
     raw: bytes | None = None
     wait: float = 0.0
     hang_up: bool = False
+    cut: bool = False  # the connection ends in the middle of the body
+    drip: float = 0.0  # seconds between the bytes of the body
 
 
 @dataclass
@@ -93,7 +95,7 @@ class Scripted:
                     self.send_header("content-type", "application/json")
                     self.send_header("content-length", str(len(out)))
                     self.end_headers()
-                    self.wfile.write(out)
+                    owner.deliver(self, reply, out)
                 except (BrokenPipeError, ConnectionResetError):
                     return
                 if record is not None:
@@ -107,6 +109,21 @@ class Scripted:
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         self.openai_url = f"{self.url}/v1"
+
+    @staticmethod
+    def deliver(handler: BaseHTTPRequestHandler, reply: Reply, out: bytes) -> None:
+        if reply.cut:
+            handler.wfile.write(out[: len(out) // 2])
+            handler.wfile.flush()
+            handler.connection.shutdown(socket.SHUT_RDWR)
+            handler.close_connection = True
+        elif reply.drip:
+            for at in range(len(out)):
+                handler.wfile.write(out[at : at + 1])
+                handler.wfile.flush()
+                time.sleep(reply.drip)
+        else:
+            handler.wfile.write(out)
 
     def base_url(self, provider: str) -> str:
         return self.openai_url if provider == "openai" else self.url

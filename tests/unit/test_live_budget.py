@@ -31,16 +31,17 @@ def test_no_cap_is_ever_exceeded(
 ) -> None:
     budget = Budget(Caps(most, tokens, cost), PRICE)
     made = 0
-    for inputs, outputs, lost, told in calls:
+    for inputs, outputs, dropped, told in calls:
         try:
             allowed = budget.reserve(inputs, outputs, retries=retries)
         except CapReachedError:
             continue
         assert 0 <= allowed <= retries
-        made += 1
         # The worst that can happen: every sending but the last is lost and billed, and the last is at its bound.
         usage = {"input_tokens": inputs, "output_tokens": outputs, "cache_write_tokens": inputs} if told else {}
-        budget.settle(answer(unanswered=min(lost, allowed), **usage), inputs, outputs)
+        lost = min(dropped, allowed)
+        made += 1 + lost
+        budget.settle(answer(transport_retries=lost, unanswered=lost, **usage), inputs, outputs)
         assert budget.calls == made <= most
         assert budget.tokens <= tokens
         assert budget.cost <= cost * (1 + 1e-12)

@@ -93,15 +93,16 @@ def test_a_bad_line_is_located_and_the_good_ones_are_kept(tmp_path: Path) -> Non
 def test_a_call_without_an_end_counts_as_spent_in_full(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "calls.jsonl")
     sent = line_of("sent", "a", WHERE, most_input=99, most_output=1)
-    for line in (sent, sent, done("a"), line_of("failed", "b", WHERE, most_input=99, most_output=1, unanswered=2)):
+    failed = line_of("failed", "b", WHERE, most_input=99, most_output=1, sendings=3, unanswered=2)
+    for line in (sent, sent, done("a"), failed):
         journal.append(line)
     budget = Budget(Caps(), None)
     journal.charge(budget)
-    assert (budget.calls, budget.tokens) == (2, 100 + 11 + 200)
+    assert (budget.calls, budget.tokens) == (5, 100 + 11 + 200)
     journal.append(line_of("sent", "c", WHERE, most_input=99, most_output=1))
     budget = Budget(Caps(), None)
     journal.charge(budget)
-    assert (budget.calls, budget.tokens) == (3, 100 + 11 + 200 + 100)
+    assert (budget.calls, budget.tokens) == (6, 100 + 11 + 200 + 100)
     journal.close()
 
 

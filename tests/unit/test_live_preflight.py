@@ -155,6 +155,15 @@ def test_a_cap_ends_it_early_and_what_is_known_is_told(tmp_path: Path, capsys: C
     assert data["predictions"][0]["probability_that_it_pays"] is not None
 
 
+def test_without_one_answer_there_is_no_verdict_and_no_model_file(tmp_path: Path, capsys: Capsys) -> None:
+    preflight(always, tmp_path, capsys, "--shapes", "add-a-field", "--consumption", "L3")
+    before = (tmp_path / "model.toml").read_bytes()
+    data = preflight(always, tmp_path, capsys, "--max-calls", "0", "--temperature", "0.5")
+    assert data["predictions"] == []
+    assert "nothing was measured: no verdict" in data["text"]
+    assert (tmp_path / "model.toml").read_bytes() == before
+
+
 def test_the_model_file_is_a_model_with_its_uncertainty_and_the_trace_a_trace(tmp_path: Path, capsys: Capsys) -> None:
     import msgspec
 

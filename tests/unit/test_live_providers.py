@@ -6,6 +6,7 @@ import time
 from contextlib import closing
 from typing import Any
 
+import msgspec
 import pytest
 from scripted_model import Reply, serving
 
@@ -125,11 +126,65 @@ def test_a_lost_connection(provider: str) -> None:
     assert (caught.value.kind, caught.value.unanswered) == ("connection", 1)
 
 
+def test_an_answer_that_ends_halfway_may_have_been_billed(provider: str) -> None:
+    found, log = ask(provider, good(cut=True), good())
+    assert (found.fields, found.transport_retries, found.unanswered, len(log)) == (FIELDS, 1, 1, 2)
+    with pytest.raises(ProviderError, match="no connection") as caught:
+        ask(provider, good(cut=True), retries=1)
+    assert (caught.value.kind, caught.value.unanswered) == ("connection", 2)
+
+
+def test_a_server_that_drips_its_answer_is_not_waited_for(provider: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(ProviderError, match=r"no answer within 0\.3 s") as caught:
+        ask(provider, good(drip=0.05), timeout=0.3, retries=0)
+    assert (caught.value.kind, caught.value.unanswered) == ("timeout", 1)
+    assert time.monotonic() - started < 3
+
+
+def test_a_body_that_is_larger_than_any_completion_is_cut(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("invsim.live.arrival.LARGEST_BODY", 100_000)
+    found, _ = ask(provider, Reply("x" * 50_000))
+    assert len(found.text) == 50_000
+    with pytest.raises(ProviderError, match="the answer is no completion") as caught:
+        ask(provider, Reply("x" * 100_000))
+    assert (caught.value.kind, caught.value.unanswered, len(caught.value.log)) == ("unreadable", 1, 1)  # type: ignore[attr-defined]
+
+
+def test_half_a_surrogate_pair_is_written_as_an_escape(provider: str) -> None:
+    for reply in (Reply("\ud800", model="m\ud800"), Reply(tool='{"plan": "\ud800"}', model="m\ud800")):
+        found, _ = ask(provider, reply, output="json" if reply.tool is None else "tool")
+        assert (found.fields, found.parse_status, found.model) == (None, "invalid", "m\\ud800")
+        assert "\\ud800" in found.text
+        assert msgspec.json.decode(msgspec.json.encode(found), type=Completion) == found
+    for said in ("\ud800", {"x": "\ud800"}):
+        with pytest.raises(ProviderError, match=r"status 400: .*\\ud800") as caught:
+            ask(provider, Reply(raw=json.dumps({"error": {"message": said}}).encode(), status=400))
+        assert str(caught.value).encode()
+
+
+def test_a_body_nested_too_deeply_is_no_completion(provider: str) -> None:
+    for depth in (400, 900, 100_000):
+        for status, kind in ((200, "unreadable"), (400, "status")):
+            with pytest.raises(ProviderError) as caught:
+                ask(provider, Reply(raw=b'{"a":' * depth + b"1" + b"}" * depth, status=status))
+            assert caught.value.kind == kind
+
+
+def test_a_count_of_tokens_that_none_can_be_is_unknown(provider: str) -> None:
+    body = json.dumps(FIELDS)
+    for many in (10**30, 10**400, -1, True, 1.5, "7"):
+        usage = {"input_tokens": many, "output_tokens": many, "prompt_tokens": many, "completion_tokens": many}
+        message = {"content": [{"type": "text", "text": body}], "choices": [{"message": {"content": body}}]}
+        found, _ = ask(provider, Reply(raw=json.dumps(message | {"usage": usage}).encode()))
+        assert (found.fields, found.input_tokens, found.output_tokens) == (FIELDS, None, None)
+
+
 def test_what_is_no_completion_is_said_to_be_none(provider: str) -> None:
     for raw in (b"<html>", b"[]", b'{"choices": [], "content": "x"}', b"\xff"):
         with pytest.raises(ProviderError, match="the answer is no completion") as caught:
             ask(provider, Reply(raw=raw))
-        assert caught.value.kind == "unreadable"
+        assert (caught.value.kind, caught.value.unanswered) == ("unreadable", 1)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +222,16 @@ def test_without_the_extra_it_says_what_to_install(provider: str, monkeypatch: p
 def test_settings_are_checked_at_the_border() -> None:
     for wrong in (
         {"provider": "other"}, {"model": ""}, {"max_tokens": 0}, {"timeout": 0.0}, {"max_retries": -1},
-        {"temperature": 3.0}, {"base_url": "ftp://x"}, {"output": "xml"},
+        {"temperature": 3.0}, {"base_url": "ftp://x"}, {"output": "xml"}, {"timeout": float("inf")},
+        *({"base_url": f"http://{each}"} for each in ("", "h:x/", "h:99999/", "exa%mple", "[::1", "a b", ":80")),
     ):  # fmt: skip
         with pytest.raises(Exception, match=r"."):
             Settings(**{"provider": "openai", "model": "m", **wrong})
+
+
+def test_a_base_url_holds_no_password_and_is_not_echoed() -> None:
+    with pytest.raises(InputError, match="holds no password") as caught:
+        Settings(provider="openai", model="m", base_url="https://me:hunter22@127.0.0.1/v1")
+    assert "hunter22" not in str(caught.value)
+    for fine in ("http://[::1]:80/v1", "https://h", "http://127.0.0.1:8000/v1"):
+        assert Settings(provider="openai", model="m", base_url=fine).base_url == fine

@@ -14,7 +14,7 @@ from invsim.client.arms import A0, get_arm
 from invsim.client.planners import load_model
 from invsim.client.prompt import Consumption
 from invsim.live.ask import Asker, open_asker
-from invsim.live.budget import Caps
+from invsim.live.budget import CapReachedError, Caps
 from invsim.live.completion import Settings
 from invsim.live.run import LiveResult, run_live
 from invsim.sim.engine import simulate_block
@@ -150,6 +150,20 @@ def test_a_cap_on_calls_holds_exactly(tmp_path: Path, most: int) -> None:
     assert f"the cap of {most} calls is reached; to go on, give a larger --max-calls" in found.stopped
 
 
+def test_a_cap_on_calls_counts_what_is_sent_again_and_what_failed(tmp_path: Path) -> None:
+    def busy(asked: Asked) -> Reply:
+        return Reply("busy", status=500, headers={"retry-after-ms": "1"})
+
+    sent = 0
+    with serving(busy) as server:
+        for _ in range(4):  # an operator who tries again
+            with asking(server.openai_url, tmp_path, Caps(calls=5), max_retries=2) as asker:
+                run_live(PLAN, asker=asker, arms=[get_arm("A0")], streams=1, level=Consumption.L3, folder=tmp_path)
+                sent = asker.budget.spent.calls
+        assert len(server.log) == sent == 5
+    assert isinstance(asker.stopped, CapReachedError)
+
+
 def test_caps_on_tokens_and_money_are_never_exceeded(tmp_path: Path) -> None:
     with serving(always) as server:
         for name, caps in (("tokens", Caps(tokens=5000)), ("both", Caps(tokens=4000, calls=9))):
@@ -241,7 +255,7 @@ def test_a_planted_key_is_in_no_file_no_log_and_no_error(
     assert "[key removed]" in (tmp_path / "out" / "calls.jsonl").read_text(encoding="utf-8")
     assert "status 401" in shown.err
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) == 7
+    assert len(files) == 6  # three of the run; a preflight without an answer writes no model
     for text in (shown.out, shown.err, caplog.text, *(path.read_text(encoding="utf-8") for path in files)):
         assert KEY not in text
 
