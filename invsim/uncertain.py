@@ -15,7 +15,7 @@ from invsim.sim.exact.chain import StateSpaceError
 from invsim.sim.facts import NotTabularError, tabulate
 from invsim.sim.plan import Plan
 from invsim.stats.costs import TokenCosts
-from invsim.stats.metrics import first_try_by_class, metrics
+from invsim.stats.metrics import bounds, first_try_by_class, metrics
 from invsim.stats.moments import Estimate, Expectations, exactly
 from invsim.stats.uncertainty import over_draws
 
@@ -120,7 +120,9 @@ def run_draws(
         seed=seed,
         replications=first.replications,
         level=first.level,
-        arms=tuple(_together([each.arms[at] for each in found], confidence) for at in range(len(chosen))),
+        arms=tuple(
+            _together([each.arms[at] for each in found], len(plan.episodes), confidence) for at in range(len(chosen))
+        ),
         engine=first.engine,
         as_published=False,
         draws=draws,
@@ -181,11 +183,16 @@ def _run(
     return run(plan, model=model, arms=arms, replications=streams, seed=seed, costs=costs, engine=engine)
 
 
-def _together(found: Sequence[ArmResult], confidence: float) -> ArmResult:
-    def each(of: Callable[[ArmResult], dict[str, Estimate]]) -> dict[str, Estimate]:
-        return {name: over_draws([of(arm)[name] for arm in found], confidence=confidence) for name in of(found[0])}
+def _together(found: Sequence[ArmResult], episodes: int, confidence: float) -> ArmResult:
+    def over(each: Sequence[Estimate], limits: tuple[float, float]) -> Estimate:
+        return over_draws(each, confidence=confidence, bounds=limits)
 
-    return ArmResult(found[0].arm, each(lambda arm: arm.metrics), each(lambda arm: arm.first_try_by_class))
+    first = found[0]
+    return ArmResult(
+        first.arm,
+        {name: over([arm.metrics[name] for arm in found], bounds(name, episodes)) for name in first.metrics},
+        {name: over([arm.first_try_by_class[name] for arm in found], (0.0, 1.0)) for name in first.first_try_by_class},
+    )
 
 
 def _report(tick: Tick | None, done: int) -> None:

@@ -9,21 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from invsim.cli.inputs import check_file, split_names
+from invsim.cli.inputs import check_file, each_once, make_folder, require_a_file, split_names
 from invsim.cli.output import print_json, print_rows, progress
-from invsim.errors import InputError, one_line
+from invsim.errors import InputError, UnknownNameError, one_line
 
 if TYPE_CHECKING:
     from invsim.fit import Fit, TallyLike
+    from invsim.traces.read import FileReport
 
 COUNTS = "counts"
 HEAD = 65_536
+_ODD = re.compile(r"[^\w.-]+")
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), callback=each_once)
 @click.option(
-    "--by", default="model,shape", show_default=True, metavar="COLUMNS", help="Cells: model, shape, constraint, arm."
+    "--by",
+    default="model,shape",
+    show_default=True,
+    metavar="COLUMNS",
+    help="Cells: model, shape, constraint; of files of counts, arm.",
 )
 @click.option(
     "--cluster",
@@ -79,13 +85,16 @@ def fit(
         if figure.suffix in {".svg", ".png"}:
             figure = figure.with_suffix("")
         check_file(figure.with_name(f"{figure.name}.svg"), "--figure")
+    columns = split_names(by, "--by")
     tally, reports = _read(files, form, strict)
-    warnings = [warning for report in reports for warning in report["warnings"]]
+    require_a_file(reports)
+    warnings = [warning for report in reports for warning in report.warnings]
     try:
-        found = work_out(tally, by=split_names(by, "--by"), cluster=cluster, pool=pool, loose=loose)
+        found = work_out(tally, by=columns, cluster=cluster, pool=pool, loose=loose)
     except InputError as error:
         where = "--by" if error.where == "by" else ", ".join(map(str, files))
-        more = f"; {len(warnings)} faults, the first {warnings[0]}" if warnings and error.where != "by" else ""
+        faults = sum(report.faults for report in reports)
+        more = f"; {faults:,} faults, the first {warnings[0]}" if warnings and error.where != "by" else ""
         raise InputError(f"{error.what}{more}", where=where, value=error.value) from None
     if not found.identified:
         left = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items()) or "there is no trial"
@@ -102,14 +111,14 @@ def fit(
 # Reading -------------------------------------------------------------------------------------------------------------
 
 
-def _read(files: Sequence[Path], form: str | None, strict: bool) -> tuple[TallyLike, list[dict[str, Any]]]:
+def _read(files: Sequence[Path], form: str | None, strict: bool) -> tuple[TallyLike, list[FileReport]]:
     """Return the tally of all files, traces and counts, and what was in each, in order."""
     from invsim.fit import combined
 
     typed = [path for path in files if form == COUNTS or (form is None and _is_counts(path))]
     traces = [path for path in files if path not in typed]
     tallies: list[TallyLike] = []
-    reports: dict[Path, dict[str, Any]] = {}
+    reports: dict[Path, FileReport] = {}
     for path in typed:
         tally, reports[path] = _read_counts(path, strict)
         tallies.append(tally)
@@ -117,16 +126,21 @@ def _read(files: Sequence[Path], form: str | None, strict: bool) -> tuple[TallyL
         from invsim.traces.read import read_tally
 
         size = sum(path.stat().st_size for path in traces if path.is_file())
-        with progress("reading traces", size) as tick:
-            tally, found = read_tally(traces, format=form, strict=strict, progress=tick)
+        try:
+            with progress("reading traces", size) as tick:
+                tally, found = read_tally(traces, format=form, strict=strict, progress=tick)
+        except UnknownNameError as error:
+            raise UnknownNameError("format", error.name, (COUNTS, *error.known), where="--format") from None
         tallies.append(tally)
-        reports |= {path: report.to_dict() for path, report in zip(traces, found, strict=True)}
+        reports |= dict(zip(traces, found, strict=True))
     return combined(tallies), [reports[path] for path in files]
 
 
 def _is_counts(path: Path) -> bool:
     from invsim.fit import is_counts
 
+    if not path.is_file():  # a pipe can be read but once
+        return False
     try:
         with path.open("rb") as file:
             return is_counts(file.read(HEAD))
@@ -134,16 +148,21 @@ def _is_counts(path: Path) -> bool:
         return False
 
 
-def _read_counts(path: Path, strict: bool) -> tuple[TallyLike, dict[str, Any]]:
-    from invsim.fit import tally_from_counts
-    from invsim.traces.reader import Faults
+def _read_counts(path: Path, strict: bool) -> tuple[TallyLike, FileReport]:
+    from invsim.fit import combined, tally_from_counts
+    from invsim.traces.read import UNREADABLE, FileReport, Reported
 
-    faults = Faults(str(path))
-    tally = tally_from_counts(path, faults=None if strict else faults)
-    skipped = {kind: len([each for each in faults.found if each.kind == kind]) for _, _, kind, _, _ in faults.found}
-    nothing = {"episodes": 0, "calls": 0, "errors": 0, "retries": 0}
-    warnings = [one_line(f"{each.file}:{each.place}: {each.kind}: {each.message}") for each in faults.found]
-    return tally, {"file": str(path), "format": COUNTS, **nothing, "skipped": skipped, "warnings": warnings}
+    report = FileReport(str(path), COUNTS, retries=0)
+    faults = Reported(report, strict=False)
+    try:
+        return tally_from_counts(path, faults=None if strict else faults), report
+    except InputError as error:
+        if strict:
+            raise
+        report.format = ""
+        got = "" if error.value is None else f" (got {error.value!r})"
+        faults.add(error.where.removeprefix(str(path)).lstrip(", "), UNREADABLE, error.what + got)
+        return combined([]), report
 
 
 # Writing -------------------------------------------------------------------------------------------------------------
@@ -161,9 +180,13 @@ def _write(found: Fit, out: Path) -> list[Path]:
         check_file(out, "--out")
         paths = [out]
     else:
-        paths = [out / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('.-') or 'model'}.toml" for name in names]
-        if len(set(paths)) < len(paths):
-            raise InputError("two models would be written to one file", where="--out", value=", ".join(names))
+        paths = [out / f"{_ODD.sub('-', name).strip('.-') or 'model'}.toml" for name in names]
+        for path in paths:
+            alike = [name for name, other in zip(names, paths, strict=True) if other == path]
+            if len(alike) > 1:
+                what = f"the models {', '.join(map(repr, alike))} would be written to one file"
+                raise InputError(what, where="--out", value=str(path))
+        make_folder(out, "--out")
     for name, path in zip(names, paths, strict=True):
         write_model(found, name, path)
     return paths
@@ -182,12 +205,12 @@ def _draw(found: Fit, base: Path) -> None:
 # Printing ------------------------------------------------------------------------------------------------------------
 
 
-def _print_json(found: Fit, reports: Sequence[dict[str, Any]], written: Sequence[Path]) -> None:
+def _print_json(found: Fit, reports: Sequence[FileReport], written: Sequence[Path]) -> None:
     from invsim.fit import cell_rows, parameter_rows
 
     print_json(
         {
-            "files": reports,
+            "files": [report.to_dict() for report in reports],
             "by": found.by,
             "confidence": found.confidence,
             "cells": cell_rows(found),
@@ -199,7 +222,7 @@ def _print_json(found: Fit, reports: Sequence[dict[str, Any]], written: Sequence
     )
 
 
-def _print_tables(found: Fit, reports: Sequence[dict[str, Any]], written: Sequence[Path]) -> None:
+def _print_tables(found: Fit, reports: Sequence[FileReport], written: Sequence[Path]) -> None:
     from invsim.fit import cell_rows, parameter_rows
 
     trials = sum(each.trials for each in found.cells)
@@ -220,8 +243,11 @@ def _print_tables(found: Fit, reports: Sequence[dict[str, Any]], written: Sequen
     for reason, count in found.left_out.items():
         click.echo(one_line(f"left out: {count:,}, {reason}"))
     for report in reports:
-        for warning in report["warnings"]:
+        for warning in report.warnings:
             click.echo(one_line(f"warning: {warning}"))
+        if report.faults > len(report.warnings):
+            more = report.faults - len(report.warnings)
+            click.echo(one_line(f"warning: {report.file}: {more:,} more are counted, and not shown"))
     for path in written:
         click.echo(f"wrote {path}; try: invsim run payments --model {path}")
 

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from invsim.errors import InputError
 
 if TYPE_CHECKING:
     from invsim.client.planners import ProbabilisticModel
     from invsim.sim.plan import Plan
+    from invsim.traces.read import FileReport
 
 
 def read_plan(scenario: str, level: str | None) -> Plan:
@@ -40,7 +43,35 @@ def check_file(path: Path, option: str) -> None:
     """Refuse a folder where a file is to be written, and make the folders that are missing."""
     if path.is_dir():
         raise InputError("is a folder, not a file", where=option, value=str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, option)
+
+
+def make_folder(folder: Path, option: str) -> None:
+    """Make a folder where it is missing; refuse a path that leads through a file."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(
+            "is no folder, nor can it be made: a file is in the way", where=option, value=str(folder)
+        ) from None
+
+
+def each_once(context: click.Context, parameter: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Refuse a file that is named twice, since its calls would count twice."""
+    seen: set[Path] = set()
+    for path in files:
+        real = path.resolve()
+        if real in seen:
+            raise InputError("is given twice, and would count twice", where=str(path))
+        seen.add(real)
+    return files
+
+
+def require_a_file(reports: Sequence[FileReport]) -> None:
+    """Refuse files of which none could be read."""
+    if not any(report.format for report in reports):
+        more = f"; and {len(reports) - 1} more files cannot be read" if len(reports) > 1 else ""
+        raise InputError(f"{reports[0].warnings[-1]}{more}")
 
 
 def split_names(text: str, option: str) -> list[str]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from invsim.errors import one_line
+
 
 @contextmanager
 def progress(label: str, total: int | None) -> Iterator[Any]:
@@ -68,7 +70,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_column(name, justify="right" if isinstance(rows[0][name], int) else "left", overflow="fold")
     for row in rows:
         texts = (" ".join(value) if isinstance(value, list) else str(value) for value in row.values())
-        table.add_row(*map(escape, texts))
+        table.add_row(*(escape(one_line(text)) for text in texts))  # a name from a log may hold a terminal's commands
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200

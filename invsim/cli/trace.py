@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from invsim.cli.inputs import check_file
+from invsim.cli.inputs import check_file, each_once, require_a_file
 from invsim.cli.output import print_json, print_rows, progress
 from invsim.errors import InputError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from invsim.traces.read import FileReport
     from invsim.traces.schema import Call
 
-FILES = click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+FILES = click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), callback=each_once)
 FORMAT = click.option("--format", "form", metavar="NAME", help="Format of the files.  [default: told by their content]")
 STRICT = click.option("--strict", is_flag=True, help="Stop at the first fault, with exit code 2.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
@@ -51,7 +51,7 @@ def check(files: Sequence[Path], form: str | None, strict: bool, as_json: bool) 
         for _ in calls:
             pass
         reports.append(report)
-    _require_a_file(reports)
+    require_a_file(reports)
     if as_json:
         print_json([report.to_dict() for report in reports])
         return
@@ -110,7 +110,7 @@ def summary(files: Sequence[Path], form: str | None, strict: bool, as_json: bool
 
     with _progress(files) as tick:
         tally, reports = read_tally(files, format=form, strict=strict, progress=tick)
-    _require_a_file(reports)
+    require_a_file(reports)
     parts = {
         "calls": _totals(tally.calls, ["model", "tool", "outcome"]),
         "trials": _totals(tally.trials, ["model", "kind", "shape", "attribution", "result"]),
@@ -140,13 +140,6 @@ def _reading(files: Sequence[Path], form: str | None, strict: bool) -> Iterator[
                 tick(path.stat().st_size)
 
 
-def _require_a_file(reports: Sequence[FileReport]) -> None:
-    """Refuse files of which none could be read."""
-    if not any(report.format for report in reports):
-        more = f"; and {len(reports) - 1} more files cannot be read" if len(reports) > 1 else ""
-        raise InputError(f"{reports[0].warnings[0]}{more}")
-
-
 def _progress(files: Sequence[Path]) -> Any:
     return progress("reading traces", sum(path.stat().st_size for path in files if path.is_file()))
 
@@ -163,7 +156,10 @@ def _all_calls(files: Sequence[Path], form: str | None, strict: bool, reports: l
                 if len(files) == 1
                 else msgspec.structs.replace(call, episode_id=f"{number}/{call.episode_id}", task_id=call.task)
             )
-    _require_a_file(reports)  # before a file is written without a row
+    require_a_file(reports)  # before a file is written without a row
+    lost = [report.warnings[0] for report in reports if report.skipped]
+    if lost and not any(report.calls for report in reports):
+        raise InputError(f"no call can be read, and nothing is written: {lost[0]}")
 
 
 def _totals(counts: pl.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:

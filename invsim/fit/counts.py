@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,16 @@ INJECTED = ("valid", "conflict", "stale", "nothing")
 SHAPES = (*(str(shape) for shape in Shape), "remove-a-field")
 
 
+KNOWN_BY = 3
+"""Needed columns that tell a file of counts; what else is wrong with its header can then be said."""
+
+
 def is_counts(head: bytes) -> bool:
-    """Return whether a file that begins so is a CSV file of typed counts: its header names the five columns."""
+    """Return whether a file that begins so is a CSV file of typed counts, its header in order or nearly so."""
     for line in head.decode("utf-8", "replace").removeprefix("\ufeff").splitlines():
         if line.strip() and not line.startswith("#"):
-            return set(REQUIRED) <= {name.strip() for name in line.split(",")}
+            names = {name.strip().strip('"') for name in re.split("[,;\t]", line)}
+            return line.lstrip()[:1] not in {"{", "["} and len(names.intersection(REQUIRED)) >= KNOWN_BY
     return False
 
 
@@ -79,7 +85,8 @@ def _rows(source: Source) -> Iterator[tuple[int, dict[str | None, Any]]]:
     unknown = [name for name in names if name not in REQUIRED + OPTIONAL]
     where = f"{source.name}, line {first}"
     if missing:
-        raise InputError(f"a file of counts needs the columns {', '.join(REQUIRED)}", where=where, value=header)
+        what = f"a file of counts needs the columns {', '.join(REQUIRED)}, parted by commas"
+        raise InputError(what, where=where, value=header)
     if unknown or len(set(names)) < len(names):
         allowed = ", ".join(REQUIRED + OPTIONAL)
         raise InputError(f"the columns of a file of counts are {allowed}, each once", where=where, value=header)

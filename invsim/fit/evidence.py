@@ -88,7 +88,8 @@ def gather(tally: TallyLike, *, by: Sequence[str], loose: bool) -> Evidence:
         text = frames.trials.schema.get(name) == pl.String and frames.episodes.schema.get(name, pl.String) == pl.String
         if not text or name not in BY:
             known = [each for each in BY if each in frames.trials.columns]
-            raise InputError(f"goes by any of {', '.join(known)}", where="by", value=name)
+            without = f"; traces are not counted by {name}, files of counts are" if name in BY else ""
+            raise InputError(f"goes by any of {', '.join(known)}{without}", where="by", value=name)
     named = pl.col("model").fill_null(UNNAMED)
     trials = _trials(frames.trials.with_columns(named), by, loose)
     episodes = _with_shapes(frames.episodes.with_columns(named), frames.trials)

@@ -6,6 +6,7 @@ stands beside the one it stands for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -254,6 +255,21 @@ def metrics(layout: Layout, moments: Means, precision: Estimate) -> dict[str, Es
     for at in range(layout.events):
         metrics[f"alert_{at + 1}"] = ratio({f"alert:{at}": 1}, {f"noticed:{at}": 1})
     return metrics
+
+
+_PER_EPISODE = frozenset({"first_try", "completed", "exhausted"})
+_OPEN = frozenset({"evictions", "restamped_entries", "restamp_operations", "retries", "contract_failures"})
+
+
+def bounds(metric: str, episodes: int) -> tuple[float, float]:
+    """Return the least and the greatest that a metric of streams of so many episodes can be; rates are 0..1."""
+    if metric == "attempts":
+        return episodes, math.inf
+    if metric in _OPEN or metric.startswith("alert_"):
+        return 0.0, math.inf
+    if metric in _PER_EPISODE:
+        return 0.0, episodes
+    return (-math.inf, 1.0) if metric.endswith("_saving") else (0.0, 1.0)
 
 
 def first_try_by_class(layout: Layout, moments: Means) -> dict[str, Estimate]:

@@ -30,7 +30,7 @@ class Uncertain(Estimate):
     fit_lo, fit_hi : float or None
         Equal-tailed quantiles over the draws.
     lo, hi : float or None
-        The same, wider by the Monte Carlo error on either side.
+        The same, wider by the Monte Carlo error on either side, as far as the number can go.
     draws : int
         Draws in which the number is defined.
     """
@@ -54,7 +54,12 @@ class Uncertain(Estimate):
         }
 
 
-def over_draws(found: Sequence[Estimate], *, confidence: float = 0.95) -> Uncertain:
+ANYTHING = (-math.inf, math.inf)
+
+
+def over_draws(
+    found: Sequence[Estimate], *, confidence: float = 0.95, bounds: tuple[float, float] = ANYTHING
+) -> Uncertain:
     """Return what several draws of a model say together.
 
     The draws meet common random numbers, so their Monte Carlo errors go together and do not average out: the error of
@@ -67,6 +72,8 @@ def over_draws(found: Sequence[Estimate], *, confidence: float = 0.95) -> Uncert
         The same number under each draw.
     confidence : float
         In (0, 1).
+    bounds : (float, float)
+        The least and the greatest that the number can be, beyond which the Monte Carlo error does not carry a limit.
 
     Raises
     ------
@@ -90,7 +97,7 @@ def over_draws(found: Sequence[Estimate], *, confidence: float = 0.95) -> Uncert
         fit_se=float(values.std(ddof=1)) if len(values) > 1 else None,
         fit_lo=low,
         fit_hi=high,
-        lo=low - reach,
-        hi=high + reach,
+        lo=min(low, max(low - reach, bounds[0])),
+        hi=max(high, min(high + reach, bounds[1])),
         draws=len(values),
     )

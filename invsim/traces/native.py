@@ -105,14 +105,14 @@ class _Lines:
             return None
         try:
             return _decode(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            return self._mend(number, text, error, torn=not line.endswith(b"\n"))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return self._mend(number, text, torn=not line.endswith(b"\n"))
 
-    def _mend(self, number: int, text: bytes, error: Exception, *, torn: bool) -> Call | None:
+    def _mend(self, number: int, text: bytes, *, torn: bool) -> Call | None:
         """Read a row that is not plainly right: with unknown fields or nulls it is, and else its fault is noted."""
         try:
             row = msgspec.json.decode(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             kind = "not-utf-8" if _not_utf8(text) else "torn-line" if torn else "not-json"
             if torn:
                 self.torn = _episode_of(text)

@@ -24,6 +24,18 @@ HELD = 100_000
 
 UNREADABLE = "unreadable-file"
 
+_PACKED = "is compressed ({}); unpack it first"
+WRAPPED = {
+    b"\x1f\x8b": _PACKED.format("gzip"),
+    b"\x28\xb5\x2f\xfd": _PACKED.format("zstd"),
+    b"BZh": _PACKED.format("bzip2"),
+    b"\xfd7zXZ\0": _PACKED.format("xz"),
+    b"PK\x03\x04": "is a zip archive, and not one of Inspect; unpack it first",
+    b"\xff\xfe": "is UTF-16 text; write it as UTF-8 first",
+    b"\xfe\xff": "is UTF-16 text; write it as UTF-8 first",
+}
+"""How a file begins that may well hold a trace, and what is to be done about it."""
+
 
 @dataclass
 class FileReport:
@@ -68,7 +80,7 @@ class FileReport:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-class _Reported(Faults):
+class Reported(Faults):
     """Counts faults into a report and keeps the first; with ``strict`` the first is an error."""
 
     def __init__(self, report: FileReport, *, strict: bool) -> None:
@@ -111,12 +123,19 @@ def open_reader(path: Path | str, format: str | None = None) -> Reader:
         reader = get_reader(name)
         if reader.detect(head, path):
             return reader
+    for mark, what in WRAPPED.items():
+        if head.startswith(mark):
+            raise InputError(what, where=str(path))
     raise InputError(f"is in no known trace format; known: {', '.join(reader_names())}", where=str(path))
 
 
 def _head(path: Path) -> bytes:
     if path.is_dir():
         raise InputError("is a folder; name the files in it", where=str(path))
+    if path.exists() and not path.is_file():
+        raise InputError(
+            "is no file but a pipe or a device, which can be read but once; save it first", where=str(path)
+        )
     try:
         with path.open("rb") as file:
             head = file.read(HEAD)
@@ -130,9 +149,9 @@ def _head(path: Path) -> bytes:
 
 def _opened(
     path: Path, format: str | None, strict: bool
-) -> tuple[FileReport, _Reported, Reader | None]:  # fmt: skip
+) -> tuple[FileReport, Reported, Reader | None]:  # fmt: skip
     report = FileReport(str(path))
-    faults = _Reported(report, strict=strict)
+    faults = Reported(report, strict=strict)
     try:
         reader = open_reader(path, format)
     except InputError as error:
@@ -144,7 +163,7 @@ def _opened(
     return report, faults, reader
 
 
-def _guarded(reader: Reader, path: Path, faults: _Reported) -> Iterator[Call]:
+def _guarded(reader: Reader, path: Path, faults: Reported) -> Iterator[Call]:
     """Yield the calls of a file until the file gives out, or its reader gives it up; other files are still read."""
     begun = False
     try:
@@ -264,7 +283,7 @@ class _Share:
             self.told = upto
 
 
-def _tally_file(path: Path, reader: Reader, faults: _Reported, advance: _Share) -> tuple[Tally, Size]:
+def _tally_file(path: Path, reader: Reader, faults: Reported, advance: _Share) -> tuple[Tally, Size]:
     from invsim.traces.columnar import tally_parquet
 
     if reader is NATIVE and _is_parquet(path):

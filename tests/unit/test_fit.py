@@ -610,5 +610,8 @@ def test_a_file_of_counts_is_known_by_its_header() -> None:
     assert is_counts(b"# typed\n\nmodel,shape, kind,applied,trials,task\nm,...")
     assert is_counts("\ufeffmodel,shape,kind,applied,trials\r\n".encode())
     assert not is_counts(b'{"episode_id": "model,shape,kind,applied,trials"}')
+    assert is_counts(b"model,shape,trials,applied\n")
+    assert is_counts(b'"model";"shape";"kind";"applied";"trials"\n')
+    assert not is_counts(b"model,shape,colour\n")
     assert not is_counts(b"")
     assert not is_counts(b"\xff\xfe\x00")

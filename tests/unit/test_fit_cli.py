@@ -52,7 +52,7 @@ def test_the_json_of_a_fit(counts: Path, capsys: Capsys) -> None:
     (report,) = data["files"]
     assert report == {
         "file": "counts.csv", "format": "counts", "episodes": 0, "calls": 0, "errors": 0, "retries": 0, "skipped": {},
-        "warnings": [],
+        "noted": {}, "warnings": [],
     }  # fmt: skip
     cells = {(cell["model"], cell["shape"], cell["kind"]): cell for cell in data["cells"]}
     assert len(cells) == len(data["cells"]) == 2 * 2 * 2
@@ -93,6 +93,20 @@ def test_one_model_is_a_file_and_several_are_a_folder_and_both_run(counts: Path,
     assert run["arms"][0]["token_saving"]["fit_se"] > 0
 
 
+def test_models_are_written_by_names_that_need_not_be_latin_and_a_clash_names_them(
+    counts: Path, capsys: Capsys
+) -> None:
+    rows = ["../\u6a21\u578b,add-a-field,recovery,1,2,,", "\u0444,add-a-field,recovery,1,2,,"]
+    counts.write_text("\n".join([HEADER, *rows]), encoding="utf-8")
+    printed(capsys, "counts.csv", "--out", "models")
+    assert sorted(path.name for path in Path("models").iterdir()) == ["\u0444.toml", "\u6a21\u578b.toml"]
+    assert load_model("models/\u6a21\u578b.toml").name == "../\u6a21\u578b"
+    clash = ["a/b,add-a-field,recovery,1,2,,", "a b,add-a-field,recovery,1,2,,"]
+    counts.write_text("\n".join([HEADER, *rows, *clash]), encoding="utf-8")
+    error = refused(capsys, "counts.csv", "--out", "more")
+    assert "--out: the models 'a b', 'a/b' would be written to one file (got 'more/a-b.toml')" in error
+
+
 def test_the_same_files_give_the_same_bytes(counts: Path, capsys: Capsys) -> None:
     outputs = []
     for name in ("one", "two"):
@@ -124,13 +138,50 @@ def test_a_bad_line_is_left_out_and_told_or_with_strict_refused(counts: Path, ca
         (["counts.csv", "--by", "model,arm,shape"], "all were left out: episode: no arm 9, no arm 43"),
         ([str(PUBLISHED_COUNTS), "--by", "model,arm,shape", "--out", "m"], "a section a shape or a class"),
         (["counts.csv", "--cluster", "episode"], "'episode' is not one of"),
-        (["missing.csv", "--format", "counts"], "missing.csv: cannot be read: No such file"),
+        (["missing.csv", "--format", "counts"], "missing.csv: unreadable-file: cannot be read: No such file"),
         (["counts.csv", "--figure", "."], "--figure"),
+        (["counts.csv", "--format", "csv"], "--format: unknown format 'csv': known: counts, native, "),
+        (["counts.csv", "--by", ","], "--by: names at least one (got ',')"),
+        (["counts.csv", "./counts.csv"], "counts.csv: is given twice, and would count twice"),
+        (["counts.csv", "--out", "counts.csv"], "--out: is no folder, nor can it be made: a file is in the way"),
+        (["counts.csv", "--out", "counts.csv/m"], "--out: is no folder, nor can it be made: a file is in the way"),
         ([], "FILES"),
     ],
 )
 def test_a_mistake_is_one_line(args: list[str], message: str, counts: Path, capsys: Capsys) -> None:
     assert message in refused(capsys, *args)
+
+
+def test_of_many_bad_lines_all_are_counted_and_the_first_are_told(counts: Path, capsys: Capsys) -> None:
+    bad = ["a,add-a-field,recovery,9,5,,"] * 20_000  # that it takes no time is part of the test
+    counts.write_text("\n".join([HEADER, *ROWS, *bad]), encoding="utf-8")
+    (report,) = json.loads(printed(capsys, "counts.csv", "--json"))["files"]
+    assert (report["skipped"], len(report["warnings"])) == ({"bad-count": 20_000}, 100)
+    assert "warning: counts.csv: 19,900 more are counted, and not shown" in printed(capsys, "counts.csv")
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ("model,shape,applied,trials", "needs the columns model, shape, kind, applied, trials"),
+        ("model;shape;kind;applied;trials", "parted by commas"),
+        ("model,shape,kind,applied,trials,note", "each once"),
+    ],
+)
+def test_a_header_that_is_wrong_is_told_and_loses_no_other_file(
+    header: str, says: str, counts: Path, capsys: Capsys
+) -> None:
+    Path("other.csv").write_text(f"{header}\na,add-a-field,1,2\n", encoding="utf-8")
+    error = refused(capsys, "other.csv")
+    assert error.startswith("invsim: other.csv:line 1: unreadable-file: ")
+    assert says in error
+    assert header in error
+    assert says in refused(capsys, "counts.csv", "other.csv", "--strict")
+    data = json.loads(printed(capsys, "counts.csv", "other.csv", "--json"))
+    alone = json.loads(printed(capsys, "counts.csv", "--json"))
+    assert data["cells"] == alone["cells"]
+    assert [report["format"] for report in data["files"]] == ["counts", ""]
+    assert data["files"][1]["skipped"] == {"unreadable-file": 1}
 
 
 def test_nothing_to_fit_is_told_with_the_reason(counts: Path, capsys: Capsys) -> None:

@@ -95,6 +95,14 @@ def test_traces_and_typed_counts_are_fitted_together(tmp_path: Path, capsys: Cap
     assert {cell["model"] for cell in found["cells"]} == {"mine", "compliant"}
 
 
+def test_a_trace_is_not_fitted_by_arm_and_the_refusal_says_so(tmp_path: Path, capsys: Capsys) -> None:
+    row = {"episode_id": "e", "step": 1, "tool": "pay", "outcome": "ok", "arm": "A2"}
+    path = tmp_path / "armed.jsonl"
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    assert main(["fit", str(path), "--by", "model,arm"]) == 2
+    assert "traces are not counted by arm, files of counts are (got 'arm')" in capsys.readouterr().err
+
+
 def test_a_trace_without_a_hint_leaves_nothing_to_fit(tmp_path: Path, capsys: Capsys) -> None:
     rows = [
         {"episode_id": "e", "step": 1, "tool": "pay", "outcome": "error", "error_source": "flag", "request": {"a": 1}},
@@ -108,4 +116,4 @@ def test_a_trace_without_a_hint_leaves_nothing_to_fit(tmp_path: Path, capsys: Ca
     assert "text hint 1" in error
     assert error.count("\n") == 1
     assert main(["fit", str(tmp_path / "missing.jsonl")]) == 2
-    assert "missing.jsonl: there is no trial to fit; 1 faults, the first" in capsys.readouterr().err
+    assert "missing.jsonl: unreadable-file: cannot be read: No such file" in capsys.readouterr().err

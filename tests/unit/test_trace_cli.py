@@ -1,6 +1,8 @@
 """``invsim trace``: what was read, what is wrong with it, and where."""
 
+import gzip
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,8 +112,53 @@ def test_check_shows_the_first_of_many_faults(capsys: Capsys) -> None:
 )
 def test_files_of_which_none_can_be_read_are_refused(command: list[str], file: str, says: str, capsys: Capsys) -> None:
     assert says in refused(capsys, *command, file)
-    assert "and 1 more files cannot be read" in refused(capsys, *command, file, "empty.jsonl")
+    assert "and 1 more files cannot be read" in refused(capsys, *command, file, "gone.jsonl")
     assert "trace format 'odd'" in refused(capsys, *command, "good.jsonl", "--format", "odd")
+
+
+def test_names_in_a_log_send_no_commands_to_the_terminal(capsys: Capsys) -> None:
+    write_calls("odd\n.jsonl", [Call(episode_id="a", model="m\n\x1b[31m", step=1, tool="\x9b2J", outcome="ok")])
+    text = trace(capsys, "summary", "odd\n.jsonl")
+    assert r"m\n\x1b[31m  \x9b2J" in text
+    assert r"odd\n.jsonl" in text
+    assert all(each.isprintable() or each == "\n" for each in text)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are of Unix")
+@pytest.mark.parametrize("command", [["trace", "check"], ["trace", "summary"], ["fit"]])
+def test_a_pipe_is_refused_and_not_taken_for_an_empty_log(command: list[str], capsys: Capsys) -> None:
+    os.mkfifo("pipe.jsonl")
+    assert main([*command, "pipe.jsonl"]) == 2
+    assert "pipe.jsonl: unreadable-file: is no file but a pipe or a device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["check"], ["summary"], ["convert", "--out", "out.jsonl"]])
+def test_a_file_given_twice_would_count_twice(command: list[str], capsys: Capsys) -> None:
+    assert "good.jsonl: is given twice" in refused(capsys, *command, "good.jsonl", "./good.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        (gzip.compress(b"{}"), "is compressed (gzip); unpack it first"),
+        ('{"episode_id":"a"}'.encode("utf-16"), "is UTF-16 text; write it as UTF-8 first"),
+        (b"PK\x03\x04", "unpack it first"),
+        (b"BZh9", "(bzip2)"),
+    ],
+)
+def test_a_file_that_must_be_unpacked_says_so(head: bytes, says: str, capsys: Capsys) -> None:
+    Path("packed.jsonl").write_bytes(head)
+    assert says in refused(capsys, "check", "packed.jsonl")
+
+
+def test_convert_puts_nothing_in_the_place_of_a_trace_where_no_call_can_be_read(capsys: Capsys) -> None:
+    Path("torn.parquet").write_bytes(Path("good.parquet").read_bytes()[:-20])
+    before = Path("good.jsonl").read_bytes()
+    assert "torn.parquet:end of file: torn-file" in refused(capsys, "convert", "torn.parquet", "--out", "good.jsonl")
+    assert Path("good.jsonl").read_bytes() == before
+    assert "file is in the way" in refused(capsys, "convert", "good.parquet", "--out", "good.jsonl/x.jsonl")
+    trace(capsys, "convert", "good.parquet", "torn.parquet", "--out", "out.jsonl")
+    assert len(Path("out.jsonl").read_bytes().splitlines()) == len(CALLS)
 
 
 @pytest.mark.parametrize("out", ["out.jsonl", "new/out.parquet"])

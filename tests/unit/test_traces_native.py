@@ -165,6 +165,17 @@ def test_a_bad_line_costs_itself_alone(bad: bytes, place: str, kind: str, tmp_pa
     assert detected(path)
 
 
+@pytest.mark.parametrize(
+    ("bad", "says"), [(b'{"colour":' * 100_000, "nested too deeply"), (b'{"colour": 1, "step": 2', "truncated")]
+)
+def test_a_line_that_is_not_json_says_so_whatever_its_first_field(bad: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(line() + bad + b"\n")
+    _, (fault,) = read(path)
+    assert (fault.place, fault.kind) == ("line 2", "not-json")
+    assert says in fault.message
+
+
 def test_marks_and_line_ends_of_other_systems_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + line().replace(b"\n", b"\r\n") + b"\r\n\n" + line(step=2))

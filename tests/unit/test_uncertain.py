@@ -21,6 +21,7 @@ from invsim.sim.exact import StateSpaceError, distribution, expectations
 from invsim.sim.facts import NotTabularError, tabulate
 from invsim.sim.plan import Plan, compile_plan
 from invsim.sim.scenario import load_scenario
+from invsim.stats.metrics import bounds
 from invsim.stats.moments import UNDEFINED, Estimate
 from invsim.stats.uncertainty import Uncertain, over_draws
 from invsim.uncertain import DRAWS, STREAMS, run_draws
@@ -67,6 +68,27 @@ def test_monte_carlo_error_stands_apart_and_widens_the_outer_limits() -> None:
     assert found.fit_lo == pytest.approx(0.205)
     assert found.lo == pytest.approx(0.205 - 1.959964 * found.se)
     assert found.hi == pytest.approx(0.395 + 1.959964 * found.se)
+
+
+def test_monte_carlo_error_carries_no_limit_to_where_the_number_cannot_be() -> None:
+    draws = [Estimate(0.01, 0.03, 50), Estimate(0.98, 0.04, 50)]
+    found = over_draws(draws, bounds=(0.0, 1.0))
+    assert (found.lo, found.hi) == (0.0, 1.0)
+    assert found.lo < found.fit_lo < found.fit_hi < found.hi
+    assert over_draws(draws).lo < 0.0
+
+
+def test_no_interval_of_a_run_leaves_the_range_of_its_metric() -> None:
+    poor = fitted(FITTED.replace("exhausted = 2", "exhausted = 1").replace("[31, 4, 1, 0]", "[1, 1, 0, 0]"))
+    found = run_draws(plan(), model=poor, draws=40, replications=5)
+    episodes = len(plan().episodes)
+    for arm in found.arms:
+        for name, each in arm.metrics.items():
+            low, high = bounds(name, episodes)
+            assert each.lo is None or low <= each.lo <= each.fit_lo <= each.fit_hi <= each.hi <= high, name
+        assert all(0 <= each.lo <= each.hi <= 1 for each in arm.first_try_by_class.values())
+    assert found["A0"].metrics["exhausted"].lo == 0.0
+    assert found["A0"].metrics["completed"].hi == episodes
 
 
 def test_draws_in_which_a_number_is_undefined_do_not_count() -> None:
