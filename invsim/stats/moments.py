@@ -12,6 +12,9 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
+ROUNDING = 64 * float(np.finfo(np.float64).eps)
+"""Share of the terms of a variance that rounding may leave of one that is 0."""
+
 SINGLE_THREADED = 2**18
 """Multiplications up to which OpenBLAS keeps a product of matrices on one thread."""
 
@@ -162,7 +165,9 @@ class Moments:
     def _variance(self, vector: npt.NDArray[np.float64]) -> float:
         total = float(vector @ self._sums)
         spread = float(vector @ self._products @ vector) - total * total / self.n
-        return max(spread, 0.0) / (self.n - 1)
+        size = np.abs(vector)
+        rounding = ROUNDING * float(size @ np.abs(self._products) @ size)
+        return spread / (self.n - 1) if spread > rounding else 0.0
 
     def mean(self, weights: Weights, *, scale: float = 1.0) -> Estimate:
         """Return the mean over streams of a linear combination, divided by ``scale``."""
