@@ -7,15 +7,21 @@ import re
 import numpy as np
 import pytest
 
+from invsim.calibrate import calibrate
 from invsim.client.planners.models import PUBLISHED, load_model
 from invsim.errors import InputError, UnknownNameError
+from invsim.paper import calibration
 from invsim.paper.artifacts import TABLES, Artifact, artifacts, register
+from invsim.paper.calibration import REPORTS
 from invsim.paper.claims import claims
 from invsim.paper.context import Context
 from invsim.paper.definitions import STACKS, coverage, levels
 from invsim.paper.manifest import canonical, digest
 from invsim.paper.render import Sheet, latex, to_latex
 from invsim.paper.sheets import LAYOUTS, TABLE_3, TABLE_5, filled
+
+MINUTES = ("calibration", "validation")
+"""What takes minutes to make; one model of each stands for the seven."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +39,7 @@ def files(context: Context) -> dict[str, str]:
     return {
         name: content.decode()
         for artifact in artifacts()
-        if artifact.folder == TABLES
+        if artifact.folder == TABLES and artifact.name not in MINUTES
         for name, content in artifact.made(context)[1].items()
     }
 
@@ -219,3 +225,29 @@ def test_data_hashes_by_nine_digits() -> None:
     assert digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     with pytest.raises(InputError, match="plain values"):
         canonical(object())
+
+
+# The calibration -----------------------------------------------------------------------------------------------------
+
+
+def test_estimates_and_predictions_are_written_to_be_read_and_to_be_computed_with() -> None:
+    estimated = calibration.estimates(calibration.each_model(calibrate, ["gpt-5-mini"]))
+    predicted = calibration.predictions(calibration.predicted("gpt-5-mini"))
+    for report in (estimated, predicted):
+        assert set(report.files()) == {f"{report.name}.md", *(f"{name}.csv" for name in REPORTS[report.name][1])}
+    rows = list(csv.DictReader(io.StringIO(estimated.files()["calibration.csv"].decode())))
+    governed = next(row for row in rows if row["name"] == "governed.p_apply")
+    assert (governed["model"], float(governed["value"])) == ("gpt-5-mini", 1.0)
+    assert 0.9 < float(governed["lo"]) < 1.0
+    text = predicted.files()["validation.md"].decode()
+    assert text.startswith("# Predicted out of sample\n\nFitted to A0")
+    assert f"| {predicted.data['accuracy'][0]['metric']} |" in text
+
+
+def test_processes_give_what_one_gives_in_the_order_of_the_models() -> None:
+    names = ["gpt-5-mini", "gpt-5.4-mini"]
+    done: list[int] = []
+    apart = calibration.each_model(load_model, names, done.append)
+    assert [each.name for each in apart] == names
+    assert apart == [load_model(name) for name in names]
+    assert done == [1, 1]
