@@ -125,7 +125,8 @@ def _report_audit(made: Audited, *, as_json: bool) -> None:
         print_json({**made.summary, "drifted_integers": {"total": total, "exact": exact}, "rows": made.records})
     else:
         print_rows([{"status": name, "numbers": made.summary[name], "": text} for name, text in MEANINGS.items()])
-        click.echo(f"{made.summary['total']} numbers, of which {made.summary['contradicts']} the paper contradicts:")
+        total, wrong, why = (made.summary[name] for name in ("total", "contradicts", "unexplained"))
+        click.echo(f"{total} numbers, of which {wrong} are contradicted and {why} unexplained:")
         for each in made.records:
             if each["status"] in {"contradicts", "unexplained"}:
                 click.echo(

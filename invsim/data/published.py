@@ -47,6 +47,20 @@ def published() -> dict[tuple[str, str, str, str], Published]:
     }
 
 
+def drifted_integers() -> list[tuple[str, str, str, str]]:
+    """Return the keys of every integer printed for the drifted stream, each once.
+
+    Left out are those that restate another (ten governed episodes where nine are printed), and the episodes that meet
+    no constraint, which cannot fail.
+    """
+    found = []
+    for (scenario, model, arm, metric), printed in published().items():
+        restated = metric == "governed_ten" and lookup(scenario, model, arm, "first_try_eligible") is not None
+        if scenario == "payments" and printed.count is not None and metric != "none" and not restated:
+            found.append((scenario, model, arm, metric))
+    return found
+
+
 def lookup(scenario: str, model: str, arm: str, metric: str) -> Published | None:
     """Return the printed figure, or None where the paper prints none."""
     figures = published()

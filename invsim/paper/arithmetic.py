@@ -10,6 +10,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from invsim.paper.audit import Audit, Found, weakest
 from invsim.paper.claims import Claim
@@ -63,13 +64,13 @@ def _listed(text: str, of: Sequence[Claim]) -> str:
 
 
 def restates(audit: Audit, claim: Claim) -> Found:
-    """Compare with the number it restates, and take over what was found of that one."""
+    """Compare with the number it restates, and take over what was found of that one: both agree, or neither."""
     (other,) = audit.matching(claim.about)
     found = derived(audit, claim, lambda value: value, [other], shown=f"{other.id}: {other.printed}")
     first = audit[other.id].found
     if not found.agrees or claim.unit != other.unit:
-        return found
-    return Found(True, found.status, first.value, first.simulated, first.exact, first.sd, first.z, found.shown)
+        return replace(found, agrees=found.agrees and first.agrees)
+    return replace(first, shown=found.shown)
 
 
 def negates(audit: Audit, claim: Claim) -> Found:

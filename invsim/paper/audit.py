@@ -33,6 +33,8 @@ class Found:
         (printed - value) / sd.
     shown : str
         How it was worked out, where a number alone would not tell.
+    fits_to : str
+        What was fitted to the number, as ``data/evidence.csv`` has it, also where the fit leaves nothing to chance.
     """
 
     agrees: bool
@@ -43,6 +45,7 @@ class Found:
     sd: float | None = None
     z: float | None = None
     shown: str = ""
+    fits_to: str = ""
 
 
 UNCHECKED = Found(True, "input")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from invsim.paper.audit import Judgement
-from invsim.paper.checks import drifted_integers
+from invsim.paper.checks import exact_integers
 from invsim.paper.claims import MEANINGS
 from invsim.paper.context import Context
 from invsim.paper.render import Record, markdown_table, plain, to_csv
@@ -46,7 +46,7 @@ class Audited:
 def audited(context: Context) -> Audited:
     """Return the audit of a computation."""
     audit = audit_of(context)
-    return Audited(audit.summary(), drifted_integers(audit), tuple(map(row, audit.judgements())))
+    return Audited(audit.summary(), exact_integers(audit), tuple(map(row, audit.judgements())))
 
 
 def row(each: Judgement) -> Record:
@@ -68,6 +68,7 @@ def row(each: Judgement) -> Record:
         "z": found.z,
         "check": f"{claim.check} {claim.about}".strip(),
         "shown": found.shown,
+        "fits_to": found.fits_to,
         "reason": each.reason,
     }
 
@@ -83,7 +84,14 @@ def to_markdown(audit: Audited) -> str:
     counts = [[status, str(audit.summary[status]), MEANINGS[status]] for status in MEANINGS]
     lines += markdown_table(["status", "numbers", "meaning"], [*counts, ["total", str(audit.summary["total"]), ""]])
     total, exact = audit.drifted
-    lines += ["", f"Of the {total} integers behind what is printed of the drifted stream, {exact} are exact."]
+    known = sum(each["status"] == "exact" and bool(each["fits_to"]) for each in audit.records)
+    lines += [
+        "",
+        f"Of the {audit.summary['exact']} exact numbers a profile was fitted to {known} (`fits_to` in audit.csv): "
+        "their agreement is no evidence for it either.",
+        "",
+        f"Of the {total} integers behind what is printed of the drifted stream, {exact} are exact.",
+    ]
     for status in ("unexplained", "contradicts", "input"):
         mine = [each for each in audit.records if each["status"] == status]
         if mine:

@@ -97,7 +97,12 @@ def estimates(found: Sequence[Calibration]) -> Report:
                 f"{each.model_name}: log likelihood {each.log_likelihood:.3f} of {len(each.residuals)} integers",
                 _parameters(each),
             ),
-            Section(f"{met} integers are met exactly; the others, farthest first:", _residuals(each)),
+            Section(
+                f"All {met} integers are met exactly."
+                if met == len(each.residuals)
+                else f"{met} integers are met exactly; the others, farthest first:",
+                _residuals(each),
+            ),
         ]
     return Report(
         "calibration",

@@ -17,7 +17,7 @@ from invsim.paper.audit import Audit, Found, weakest
 from invsim.paper.claims import LIMIT, Claim, fits
 from invsim.paper.context import CERTAIN, RUNS, Measure, linear_metrics
 from invsim.paper.structures import structure
-from invsim.report.published import Published, published
+from invsim.report.published import Published, drifted_integers, published
 from invsim.stats.moments import Estimate
 
 Check: TypeAlias = Callable[[Audit, Claim], Found]
@@ -33,7 +33,7 @@ OPERATORS = {
 
 
 def compare(
-    claim: Claim, measure: Measure, *, precise: float | None = None, fitted: bool = False, spread: float = 0.0,
+    claim: Claim, measure: Measure, *, precise: float | None = None, fits_to: str = "", spread: float = 0.0,
     times: float | None = None, shown: str = "",
 ) -> Found:  # fmt: skip
     """Compare a printed number with a measure.
@@ -44,8 +44,8 @@ def compare(
     measure : Measure
     precise : float, optional
         The number before it was rounded, in the unit of the print.
-    fitted : bool
-        Whether a parameter was fitted to it.
+    fits_to : str
+        What was fitted to it; empty for nothing.
     spread : float
         Standard deviation of the model's own error, in the unit of the measure.
     times : float, optional
@@ -63,10 +63,10 @@ def compare(
     exact = None if measure.exact is None else measure.exact * scale
     if measure.certain and not spread:
         agrees = abs(claim.value - value) <= claim.half + TOLERANCE + CERTAIN * scale
-        return Found(agrees, "exact", value, simulated, exact, 0.0, None, shown)
+        return Found(agrees, "exact", value, simulated, exact, 0.0, None, shown, fits_to)
     sd = math.hypot(measure.sd, spread) * scale
     z = ((claim.value if precise is None else precise) - value) / sd
-    return Found(abs(z) <= LIMIT, "fitted" if fitted else "within", value, simulated, exact, sd, z, shown)
+    return Found(abs(z) <= LIMIT, "fitted" if fits_to else "within", value, simulated, exact, sd, z, shown, fits_to)
 
 
 def measured(audit: Audit, claim: Claim, where: str, *, runs: int = RUNS, **options: object) -> Found:
@@ -74,8 +74,7 @@ def measured(audit: Audit, claim: Claim, where: str, *, runs: int = RUNS, **opti
     scenario, model, arm, metric = where.split("/")
     measure = audit.context.measure(scenario, model, arm, metric, runs=runs)
     spread = token_error(audit) if metric == "token_saving" and arm != "A0" else 0.0
-    fitted = bool(fits(scenario, model, metric))
-    return compare(claim, measure, fitted=fitted, spread=spread, **options)  # type: ignore[arg-type]
+    return compare(claim, measure, fits_to=fits(scenario, model, metric), spread=spread, **options)  # type: ignore[arg-type]
 
 
 def print_of(where: str) -> Published:
@@ -134,15 +133,14 @@ def gain(audit: Audit, claim: Claim) -> Found:
     high, low = (print_of(f"{scenario}/{model}/{name}/{metric}") for name in (arm, over))
     if high.count is not None and low.count is not None and high.of and low.of:
         precise, slack = claim.scale * (high.count / high.of - low.count / low.of), 0.0
-        shown = f"{high.count}/{high.of} - {low.count}/{low.of} = {precise:.2f}"
+        shown = f"{high.count}/{high.of} - {low.count}/{low.of} = {precise:.3f}"
     else:
         precise, slack = claim.scale * (high.value - low.value), 2 * claim.half
         shown = f"{claim.scale * high.value:.4g} - {claim.scale * low.value:.4g} = {precise:.4g}"
     spread = math.sqrt(2) * token_error(audit) if metric == "token_saving" else 0.0
     measure = audit.context.gain(scenario, model, arm, over, metric)
-    fitted = bool(fits(scenario, model, metric))
     exact = None if slack else precise
-    found = compare(claim, measure, precise=exact, fitted=fitted, spread=spread, shown=shown)
+    found = compare(claim, measure, precise=exact, fits_to=fits(scenario, model, metric), spread=spread, shown=shown)
     if abs(precise - claim.value) <= claim.half + slack + TOLERANCE:
         return found
     return replace(found, agrees=False, value=precise)
@@ -152,7 +150,7 @@ def simulated_gain(audit: Audit, claim: Claim) -> Found:
     """Work out a rise from one arm to another that no cell prints."""
     scenario, model, arm, over, metric = claim.about.split("/")
     measure = audit.context.gain(scenario, model, arm, over, metric)
-    return compare(claim, measure, fitted=bool(fits(scenario, model, metric)))
+    return compare(claim, measure, fits_to=fits(scenario, model, metric))
 
 
 def every(audit: Audit, claim: Claim) -> Found:
@@ -164,7 +162,7 @@ def every(audit: Audit, claim: Claim) -> Found:
     shown = f"{len(cells)} cells" + (f", not {', '.join(wrong)}" if wrong else "")
     return Found(
         not wrong, weakest(each.status for each in found), worst.value, worst.simulated, worst.exact, worst.sd,
-        worst.z, shown,
+        worst.z, shown, worst.fits_to,
     )  # fmt: skip
 
 
@@ -251,7 +249,7 @@ def tokens(audit: Audit, claim: Claim) -> Found:
     under = {name if name == "one" else f"{over} {name}": weight for name, weight in weights.items()}
     spread = math.sqrt(2) * token_error(audit) * none / base
     measure = Measure(sampled.ratio(more, under), spent / base - 1, 0.0, 1)
-    return compare(claim, measure, fitted=bool(fits(scenario, model, "token_cost")), spread=spread)
+    return compare(claim, measure, fits_to=fits(scenario, model, "token_cost"), spread=spread)
 
 
 def exhausted_of(audit: Audit, claim: Claim) -> Found:
@@ -264,7 +262,7 @@ def exhausted_of(audit: Audit, claim: Claim) -> Found:
     both = moments.mean({"one": size * len(arms), **{f"{arm} completed:{constraint}": -1.0 for arm in arms}})
     variance = math.fsum((one.se or 0.0) ** 2 * one.n for one in each)
     measure = Measure(both, None, math.sqrt(variance / RUNS))
-    return compare(claim, measure, fitted=bool(fits("payments", model, "exhausted")), times=RUNS)
+    return compare(claim, measure, fits_to=fits("payments", model, "exhausted"), times=RUNS)
 
 
 def exhausted_over(audit: Audit, claim: Claim) -> Found:
@@ -278,7 +276,7 @@ def exhausted_over(audit: Audit, claim: Claim) -> Found:
             mean += RUNS * (measure.value or 0.0)
             variance += RUNS * (measure.sd or 0.0) ** 2
     found = Measure(Estimate(None, None, 0), mean, math.sqrt(variance))
-    return compare(claim, found, fitted=bool(fits("payments", model, "exhausted")))
+    return compare(claim, found, fits_to=fits("payments", model, "exhausted"))
 
 
 def seed_sd(audit: Audit, claim: Claim) -> Found:
@@ -315,20 +313,15 @@ def seed_sd(audit: Audit, claim: Claim) -> Found:
     return found if ways else Found(False, found.status, found.value, shown=shown)
 
 
-def drifted_integers(audit: Audit) -> tuple[int, int]:
-    """Count the integers printed for the drifted stream, and how many of them are certain and come out equal.
-
-    Those of Table 4's ten governed episodes restate the eligible nine, and a class without a constraint cannot fail:
-    both are left out.
-    """
-    total = exact = 0
-    for (scenario, model, arm, metric), printed in published().items():
-        if scenario == "payments" and printed.count is not None and metric not in {"governed_ten", "none"}:
-            measure = audit.context.measure(scenario, model, arm, metric)
-            off = (measure.value or 0.0) * (printed.of or 1) - printed.count
-            total += 1
-            exact += measure.certain and abs(off) < 0.5
-    return total, exact
+def exact_integers(audit: Audit) -> tuple[int, int]:
+    """Count the integers printed for the drifted stream, and how many of them are certain and come out equal."""
+    exact = 0
+    for where in drifted_integers():
+        printed = published()[where]
+        measure = audit.context.measure(*where)
+        off = (measure.value or 0.0) * (printed.of or 1) - (printed.count or 0)
+        exact += measure.certain and abs(off) < 0.5
+    return len(drifted_integers()), exact
 
 
 def defined(audit: Audit, claim: Claim) -> Found:

@@ -25,7 +25,7 @@ SCALES = {"%": 100.0, "points": 100.0}
 """What a quantity of 0..1 is multiplied by to be in a unit; 1 for all others."""
 
 MEANINGS = {
-    "exact": "Nothing is left to chance, and it comes out equal.",
+    "exact": "Nothing is left to chance, and it comes out equal; a profile may have a rate fitted at 0 or 1.",
     "within": f"Comes out within {LIMIT:g} standard deviations of a publication of its size; nothing was fitted to it.",
     "fitted": "The same, but a parameter was fitted to it, so agreement is no evidence; the residual is shown.",
     "structural": "A definition that code enforces, evaluated on the object that enforces it.",

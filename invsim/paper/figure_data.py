@@ -18,7 +18,7 @@ from invsim.explain import episode_means
 from invsim.report.figures import Drawn
 from invsim.report.figures.lines import Rotations
 from invsim.report.figures.predictions import Prediction, prediction_rows, select
-from invsim.report.published import lookup, published
+from invsim.report.published import drifted_integers, lookup
 from invsim.sim.compose import Setting
 from invsim.sim.engine import rerun
 from invsim.sim.exact import Exact, distribution
@@ -264,28 +264,11 @@ def episodes() -> Drawn:
 # Against the print ------------------------------------------------------------------------------------------------
 
 
-def printed_integers() -> list[Prediction]:
-    """Return every integer printed for the drifted stream.
-
-    Left out are those that restate another (ten governed episodes where nine are printed), and the episodes that meet
-    no constraint, which cannot fail.
-    """
-    found = []
-    for scenario, model, arm, metric in published():
-        printed = lookup(scenario, model, arm, metric)
-        if scenario != "payments" or printed is None or printed.count is None:
-            continue
-        restated = metric == "governed_ten" and lookup(scenario, model, arm, "first_try_eligible") is not None
-        if metric != "none" and not restated:
-            found.append(predict(scenario, model, arm, metric))
-    return found
-
-
 def parity() -> Drawn:
     """Draw published against expected."""
     from invsim.report.figures.parity import parity_figure, parity_rows
 
-    data = printed_integers()
+    data = [predict(*each) for each in drifted_integers()]
     return parity_figure(data), parity_rows(data)
 
 

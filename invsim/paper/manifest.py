@@ -148,6 +148,8 @@ def check(
 ) -> Checked:
     """Make every file again, in memory, with the seed and streams it was made with, and compare.
 
+    An artifact is not made again where each of its files is missing, unknown to the manifest, or altered since.
+
     Figures drawn with other versions of the libraries are compared by the data they show.
 
     Parameters
@@ -172,13 +174,15 @@ def check(
             seed if seed is not None else known.seed if known else SEED,
             streams if streams is not None else known.streams if known else STREAMS,
         )
-        context = contexts.setdefault(key, Context(*key, tell))
-        for made in make([artifact], context):
-            files += 1
-            path = folders[artifact.folder] / made.file
-            fault, note = _fault(made, path, manifests[artifact.folder].files.get(made.file))
-            stale += [f"{path}: {fault}"] if fault else []
-            notes += [note] if note and note not in notes else []
+        home, entries = folders[artifact.folder], manifests[artifact.folder].files
+        faults = {file: (_unfit(home / file, entries.get(file)), "") for file in artifact.files}
+        if not all(fault for fault, _ in faults.values()):
+            context = contexts.setdefault(key, Context(*key, tell))
+            for made in make([artifact], context):
+                faults[made.file] = _fault(made, home / made.file, entries.get(made.file))
+        files += len(faults)
+        stale += [f"{home / file}: {fault}" for file, (fault, _) in faults.items() if fault]
+        notes += [note for note in dict.fromkeys(note for _, note in faults.values()) if note and note not in notes]
     if whole:
         promised = {(each.folder, file) for each in artifacts for file in each.files}
         for folder, manifest in manifests.items():
@@ -187,16 +191,21 @@ def check(
     return Checked(tuple(stale), tuple(notes), files)
 
 
+def _unfit(path: Path, entry: Entry | None) -> str:
+    """Return why a file on disk need not be compared with what would be made now; empty if it must be."""
+    if not path.is_file():
+        return "is missing"
+    if entry is None:
+        return "is not in the manifest"
+    return "" if digest(path.read_bytes()) == entry.sha256 else "is not the file that the manifest has"
+
+
 def _fault(made: Made, path: Path, entry: Entry | None) -> tuple[str, str]:
     """Return what is wrong with a file on disk, and what is to be said about the comparison; empty for nothing."""
-    if not path.is_file():
-        return "is missing", ""
-    if entry is None:
-        return "is not in the manifest", ""
-    found = path.read_bytes()
-    if digest(found) != entry.sha256:
-        return "is not the file that the manifest has", ""
-    if found == made.content:
+    unfit = _unfit(path, entry)
+    if unfit or entry is None:
+        return unfit, ""
+    if path.read_bytes() == made.content:
         return ("", "") if entry == made.entry else ("its entry in the manifest is out of date", "")
     if entry.data != made.entry.data:
         return "shows other data than would be made now", ""

@@ -104,7 +104,7 @@ def to_latex(sheet: Sheet) -> str:
     lines = [
         "% needs booktabs, amssymb and graphicx",
         r"\begin{table}",
-        rf"\caption{{{latex(sheet.title)}}}",
+        rf"\caption{{{latex(_caption(sheet))}}}",
         rf"\label{{tab:{sheet.name}}}",
         r"\resizebox{\linewidth}{!}{%",
         rf"\begin{{tabular}}{{l{('l' if sheet.words else 'r') * (len(sheet.columns) - 1)}}}",
@@ -119,6 +119,12 @@ def to_latex(sheet: Sheet) -> str:
             lines.append(r"\midrule")
     lines += [r"\bottomrule", r"\end{tabular}}", "", *(rf"{latex(note)}\\" for note in sheet.notes), r"\end{table}"]
     return "\n".join(lines) + "\n"
+
+
+def _caption(sheet: Sheet) -> str:
+    """Return the title with the paper's number behind it: LaTeX numbers the float itself."""
+    number, dot, text = sheet.title.partition(". ")
+    return f"{text} ({number} of Wu and Canedo 2026)" if dot and number.startswith("Table ") else sheet.title
 
 
 def _latex_row(cells: Sequence[str]) -> str:

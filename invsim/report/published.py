@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from invsim.data.published import RULE_STREAM_MODELS, Published, lookup, published
+from invsim.data.published import RULE_STREAM_MODELS, Published, drifted_integers, lookup, published
 
-__all__ = ["RULE_STREAM_MODELS", "Published", "lookup", "published"]
+__all__ = ["RULE_STREAM_MODELS", "Published", "drifted_integers", "lookup", "published"]

@@ -26,6 +26,7 @@ from invsim.client.arms import get_arm
 from invsim.client.planners import Behaviour, ProbabilisticModel, RetryLaw, load_model
 from invsim.client.planners.models import PUBLISHED
 from invsim.errors import InputError, UnknownNameError
+from invsim.paper.calibration import estimates
 from invsim.sim.engine import simulate_block
 from invsim.sim.exact import distribution
 from invsim.stats.costs import TokenCosts
@@ -260,6 +261,16 @@ def shipped(model: str) -> dict[str, float]:
             found = found.cumulative[0] if each.kind == "geometric" else found.mean_retries
         values[each.name] = found
     return values
+
+
+def test_a_report_announces_residuals_only_where_there_are_some() -> None:
+    found = calibrate("gpt-5-mini", arms=["A2D"], metrics=["first_try_eligible"])
+    met = estimates([found]).sections[-1]
+    assert (met.title, met.rows) == ("All 1 integers are met exactly.", [])
+    off = replace(found, residuals=tuple(replace(row, z=1.5) for row in found.residuals))
+    missed = estimates([off]).sections[-1]
+    assert missed.title == "0 integers are met exactly; the others, farthest first:"
+    assert [row["z"] for row in missed.rows] == ["+1.50"]
 
 
 @pytest.mark.parametrize("model", ["claude-haiku-4-5", "claude-sonnet-4-6", "gpt-5.4-mini", "gpt-5-mini"])

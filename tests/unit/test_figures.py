@@ -512,6 +512,11 @@ def test_the_bars_of_the_wire_are_its_rows() -> None:
         ]
         assert bars == pytest.approx(expected)
     assert set(heights(axis)) == set(FIELDS)
+    added = {level: wire_cost(level).contract for level in Level}
+    title = figure.get_suptitle().replace("\n", " ")
+    assert f"L4 adds {added[Level.L4] - added[Level.L1]:.0f} B more" in title
+    assert f"L6 adds {added[Level.L6] - added[Level.L4]:.0f} B more" in title
+    assert "L5" not in title
 
 
 # What if -------------------------------------------------------------------------------------------------------------
@@ -527,6 +532,9 @@ def test_a_grid_tells_where_memory_breaks_even() -> None:
     assert "at drift 2 it takes 30% under A1, 17% under A2D" in figure.get_suptitle().replace("\n", " ")
     assert len(rows) == 2 * len(cells)
     assert [axis.get_title(loc="left") for axis in panels(figure)][-1] == "A2D less A1"
+    # What a colour bar counts stands over it: beside it, it would read as the next panel's vertical axis.
+    bars = [axis for axis in figure.axes if axis.get_label() == "<colorbar>"]
+    assert [(axis.get_title(loc="left"), axis.get_ylabel()) for axis in bars] == [("%", ""), ("points", "")]
 
 
 def test_a_grid_with_a_hole_is_refused() -> None:

@@ -97,6 +97,27 @@ def test_a_check_names_each_file_that_is_not_what_it_would_be(folder: Path, caps
     assert (found["files"], len(found["stale"]), found["notes"]) == (3, 2, [])
 
 
+def test_what_is_all_missing_or_altered_is_not_made_again(tmp_path: Path) -> None:
+    def made(_: Context) -> tuple[str, dict[str, bytes]]:
+        nonlocal times
+        times += 1
+        return "data", {"a.md": b"a", "a.csv": b"1"}
+
+    times = 0
+    artifact = Artifact("a", TABLES, ("a.md", "a.csv"), made)
+    folders = {TABLES: tmp_path, FIGURES: tmp_path / "figures"}
+    bare = manifest.check([artifact], folders)
+    assert (times, bare.files, len(bare.stale)) == (0, 2, 2)
+    manifest.write([artifact], Context(1, 60), folders)
+    assert (manifest.check([artifact], folders, whole=False).stale, times) == ((), 2)
+    (tmp_path / "a.md").write_bytes(b"b")
+    assert (len(manifest.check([artifact], folders, whole=False).stale), times) == (1, 3)
+    (tmp_path / "a.csv").unlink()
+    found = manifest.check([artifact], folders, whole=False).stale
+    assert [line.rpartition(": ")[2] for line in found] == ["is not the file that the manifest has", "is missing"]
+    assert times == 3
+
+
 def test_a_manifest_that_is_none_is_said_in_a_line(folder: Path, capsys: Capsys) -> None:
     (folder / "paper_tables").mkdir()
     (folder / "paper_tables" / "manifest.json").write_text('{"files": 3}', encoding="utf-8")

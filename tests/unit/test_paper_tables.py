@@ -154,6 +154,12 @@ def test_latex_shows_what_it_would_read_as_a_command() -> None:
     )
     sheet = Sheet("x", "A_1", (("", 1), ("over", 2)), ("a", "b", "c"), (("1", "2", "3"),), (), (), ())
     assert r"\multicolumn{2}{c}{over} \\ \cmidrule(lr){2-3}" in to_latex(sheet)
+    assert r"\caption{A\_1}" in to_latex(sheet)
+
+
+def test_latex_numbers_its_floats_itself() -> None:
+    sheet = Sheet("table2", "Table 2. What each arm reads", (), ("a", "b"), (("1", "2"),), (), (), ())
+    assert r"\caption{What each arm reads (Table 2 of Wu and Canedo 2026)}" in to_latex(sheet)
 
 
 def test_markdown_has_one_width(files: dict[str, str]) -> None:

@@ -88,10 +88,10 @@ def break_even_figure(
     for axis, name in zip(axes, (over, arm), strict=False):
         mesh = _heat(axis, xs, percent, grids[name], limit)
         axis.set_title(f"{name}: token saving against A0")
-    figure.colorbar(mesh, ax=list(axes[:2]), pad=0.01, aspect=22, label="token saving (%)")
+    figure.colorbar(mesh, ax=list(axes[:2]), pad=0.01, aspect=22).ax.set_title("%", loc="left")
     difference = _heat(axes[2], xs, percent, gap, max(abs(value) for line in gap for value in line))
     axes[2].set_title(f"{arm} less {over}")
-    figure.colorbar(difference, ax=axes[2], pad=0.02, aspect=22, label="points of saving")
+    figure.colorbar(difference, ax=axes[2], pad=0.02, aspect=22).ax.set_title("points", loc="left")
     for axis in axes:
         axis.set_xlabel(drift)
     axes[0].set_ylabel(compliance)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from invsim.report.figures.style import COLUMN, INK, Look, Row, headline, legend_below, page, styled
@@ -73,12 +74,16 @@ def wire_figure(costs: Sequence[WireCost]) -> Figure:
     axis.set_ylabel("mean bytes per response")
     axis.set_ylim(0, 1.12 * max(each.total for each in costs))
     axis.grid(axis="x", visible=False)
-    first, last = next(each for each in costs if each.contract), costs[-1]
+    first, *finer = [each for each in costs if each.contract]
     share = first.parts.get("table_versions", 0.0) / first.contract
+    steps = [
+        f"{each.level} adds {each.contract - before.contract:.0f} B more"
+        for before, each in pairwise([first, *finer])
+        if each.contract > before.contract
+    ]
     headline(
         figure,
-        f"The version dictionary is {share:.0%} of what the contract adds at {first.level}; {last.level} adds "
-        f"{last.contract - first.contract:.0f} B more",
+        "; ".join([f"The version dictionary is {share:.0%} of what the contract adds at {first.level}", *steps]),
     )
     legend_below(figure, [axis], columns=3)
     return figure
