@@ -238,7 +238,7 @@ def test_a_figure_has_a_panel_a_metric_and_a_row_a_model(figure: Figure) -> None
 
 def test_every_axis_says_what_it_counts_and_in_what_unit(figure: Figure) -> None:
     labels = [axis.get_xlabel() for axis in figure.axes]
-    assert labels == ["first-try rate, 0 to 1"] * 2 + ["per stream of episodes"]
+    assert labels == ["first-try rate, ±2 standard errors"] * 2 + ["per stream, ±2 standard errors"]
     for axis in figure.axes[:2]:
         assert axis.get_xlim()[0] < 0
         assert 1 < axis.get_xlim()[1] < 1.1

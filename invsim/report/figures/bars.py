@@ -68,7 +68,7 @@ def untouched_figure(predictions: Sequence[Prediction]) -> Figure:
     kept = [model for model in fall if by_row[model] > -MARGIN]
     kept_on = "all" if kept == fall else str(len(kept))
     title = (
-        f"Evicting the whole table (A2) costs a class whose rows never changed on {len(fall)} of "
+        f"Evicting the whole table (A2) is expected to cost a class that never drifted on {len(fall)} of "
         f"{len(names(predictions, 'model'))} models; evicting rows (A2D) keeps it on {kept_on} of those"
     )
     return _bars(predictions, [UNTOUCHED], title)

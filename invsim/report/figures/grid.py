@@ -71,7 +71,7 @@ def grid_figure(results: Sequence[RunLike], *, title: str) -> Figure:
                         markeredgecolor="#555555", markeredgewidth=0.8, linestyle="", label="published",
                     )  # fmt: skip
         name = LABELS.get(metric, metric.replace("_", " "))
-        unit = "per stream of episodes" if metric == "retries" else "first-try rate, 0 to 1"
+        unit = "per stream, ±2 standard errors" if metric == "retries" else "first-try rate, ±2 standard errors"
         axis.set_title(name if metric != "retries" else "retries")
         axis.set_xlabel(unit)
         axis.set_xlim(left=0 if metric == "retries" else -0.04, right=None if metric == "retries" else 1.04)
