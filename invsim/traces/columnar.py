@@ -6,8 +6,10 @@ an episode turns out to stand in two places, it is left out of a second pass and
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +19,7 @@ import numpy.typing as npt
 from invsim.traces.codes import Ints, Views
 from invsim.traces.columns import CHECKED, batches, misfits, open_parquet
 from invsim.traces.counting import count
-from invsim.traces.ordered import starts_of
+from invsim.traces.ordered import Batch, starts_of
 from invsim.traces.reader import Faults
 from invsim.traces.tally import Size, Tally, total
 
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
     import polars as pl
 
 T = TypeVar("T")
+
+TAIL = 64
+"""Rows at the end of a batch that are looked at first for where its last episode begins."""
+
+WORKERS = 2
+"""Batches that are counted at the same time: more would hold more memory than a second core is worth."""
 
 NEEDED = tuple(
     dict.fromkeys(
@@ -80,7 +88,7 @@ def tally_parquet(path: Path, faults: Faults, advance: Callable[[int], None] | N
     for part in range(parts):
         mine = scattered[scattered % np.uint64(parts) == part]
         gathered = [_only(batch, mine, inside=True) for batch in _rows(path, silent)]
-        result, more = count(_concat(gathered).sort("episode_id", maintain_order=True))
+        result, more = count(Batch(_concat(gathered).sort("episode_id", maintain_order=True)))
         results.append(result)
         size += more
     return total(results), size
@@ -122,33 +130,72 @@ def _concat(frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 def _together(rows: Iterator[pl.DataFrame], runs: Runs) -> tuple[Tally, Size]:
     """Count batch by batch; the last run of a batch waits for the next, which may go on with it."""
-    results: list[Tally] = []
-    size = Size()
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
+        return _counted(rows, _Counting(runs, pool))
+
+
+def _counted(rows: Iterator[pl.DataFrame], counting: _Counting) -> tuple[Tally, Size]:
     held: list[pl.DataFrame] = []
-    views = Views()
-
-    def close(batch: pl.DataFrame) -> None:
-        nonlocal size
-        starts = starts_of(batch["episode_id"])
-        runs.add(batch["episode_id"].gather(starts).hash().to_numpy(), np.diff(starts, append=batch.height))
-        result, more = count(batch, views)
-        results.append(result)
-        size += more
-        if len(results) >= 8:
-            results[:] = [total(results)]
-
     for batch in rows:
         if not batch.height:
             continue
         ids = batch["episode_id"]
-        if held and held[-1]["episode_id"][-1] == ids[0] and ids[0] == ids[-1] and starts_of(ids).size == 1:
+        last = _last_start(ids)
+        if held and last == 0 and held[-1]["episode_id"][-1] == ids[0]:
             held.append(batch)
             continue
-        last = int(starts_of(ids)[-1])
         whole = _concat([*held, batch[:last]])
         if whole.height:
-            close(whole)
+            counting.add(whole)
         held = [batch[last:]]
     if held:
-        close(_concat(held))
-    return total(results), size
+        counting.add(_concat(held))
+    return counting.result()
+
+
+def _last_start(ids: pl.Series) -> int:
+    """Return where the last run of one value begins, looking no farther back than is needed."""
+    tail = TAIL
+    while tail < len(ids):
+        starts = starts_of(ids[-tail:])
+        if len(starts) > 1:
+            return len(ids) - tail + int(starts[-1])
+        tail *= 8
+    return int(starts_of(ids)[-1])
+
+
+class _Counting:
+    """Counts batches of whole episodes, two at a time; what they sum to does not depend on which is done first."""
+
+    def __init__(self, runs: Runs, pool: ThreadPoolExecutor) -> None:
+        self._runs, self._size, self._pool = runs, Size(), pool
+        self._results: list[Tally] = []
+        self._own = threading.local()
+        self._pending: deque[Future[tuple[Tally, Size, npt.NDArray[np.uint64], Ints]]] = deque()
+
+    def add(self, batch: pl.DataFrame) -> None:
+        """Count a batch, and wait until no more than one for each worker is under way."""
+        self._pending.append(self._pool.submit(self._count, batch))
+        while len(self._pending) > WORKERS:
+            self._take()
+
+    def result(self) -> tuple[Tally, Size]:
+        """Return the sum of all batches."""
+        while self._pending:
+            self._take()
+        return total(self._results), self._size
+
+    def _count(self, rows: pl.DataFrame) -> tuple[Tally, Size, npt.NDArray[np.uint64], Ints]:
+        if not hasattr(self._own, "views"):
+            self._own.views = Views()
+        batch = Batch(rows)
+        hashes = batch.rows["episode_id"].gather(batch.starts).hash().to_numpy()
+        return *count(batch, self._own.views), hashes, np.diff(batch.starts, append=rows.height)
+
+    def _take(self) -> None:
+        result, size, hashes, rows = self._pending.popleft().result()
+        self._runs.add(hashes, rows)
+        self._results.append(result)
+        self._size += size
+        if len(self._results) >= 8:
+            self._results[:] = [total(self._results)]

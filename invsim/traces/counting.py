@@ -45,18 +45,18 @@ UNANSWERED: tuple[Result, ...] = ("censored", "switched", "gave_up", "refused")
 YES, NO, UNKNOWN = 1, 0, -1
 
 
-def count(rows: pl.DataFrame, views: Views | None = None) -> tuple[Tally, Size]:
-    """Count whole episodes, the rows of each standing together, into a tally that is yet to be summed.
+def count(batch: Batch, views: Views | None = None) -> tuple[Tally, Size]:
+    """Count whole episodes into a tally that is yet to be summed.
 
     Parameters
     ----------
-    rows : DataFrame
+    batch : Batch
     views : Views, optional
         Keeps what was read of requests from batch to batch.
     """
-    if not rows.height:
+    if not len(batch.starts):
         return total([]), Size()
-    return _Count(Batch(rows), Views() if views is None else views).result()
+    return _Count(batch, Views() if views is None else views).result()
 
 
 class _Hints:
@@ -237,7 +237,7 @@ class _Count:
                 "injected": _named(self.state, STATES),
                 "first_occurrence": np.where(known, occurrence, UNKNOWN),
                 "first_ok": batch.ok[first],
-                "retries": np.add.reduceat(again.astype(np.int64), first),
+                "retries": np.bincount(batch.episode[again], minlength=len(first)),
                 "ended": _named(end, ENDED),
             }
         )

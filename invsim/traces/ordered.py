@@ -51,12 +51,16 @@ class Batch:
 
     def any_of(self, flags: Bools) -> Bools:
         """Return of each episode whether any of its rows is flagged."""
-        return np.logical_or.reduceat(flags, self.starts)
+        found = np.zeros(len(self.starts), np.bool_)
+        found[self.episode[flags]] = True
+        return found
 
     def first_where(self, flags: Bools) -> Ints:
         """Return of each episode the first row that is flagged; the number of rows for none."""
-        height = len(flags)
-        return np.minimum.reduceat(np.where(flags, np.arange(height), height), self.starts)
+        found = np.full(len(self.starts), len(flags))
+        backwards = np.flatnonzero(flags)[::-1]  # of several numbers put in one place the last one stays
+        found[self.episode[backwards]] = backwards
+        return found
 
 
 def isin(column: pl.Series, values: tuple[str, ...]) -> Bools:

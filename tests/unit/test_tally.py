@@ -14,6 +14,7 @@ from invsim.errors import InputError, UnknownNameError
 from invsim.traces import columnar, columns, read
 from invsim.traces.columnar import tally_parquet
 from invsim.traces.native import NATIVE
+from invsim.traces.ordered import Batch
 from invsim.traces.read import SHOWN, open_reader, read_calls, read_tally
 from invsim.traces.reader import Faults
 from invsim.traces.schema import Call, Fix, Op
@@ -139,11 +140,12 @@ def test_only_what_is_scattered_is_gathered(tmp_path: Path, monkeypatch: pytest.
     gathered: list[int] = []
     whole = columnar.count
 
-    def count(rows: pl.DataFrame, *views: Any) -> tuple[Tally, Size]:
-        gathered.append(rows.height)
+    def count(rows: Batch, *views: Any) -> tuple[Tally, Size]:
+        gathered.append(rows.rows.height)
         return whole(rows, *views)
 
     monkeypatch.setattr(columnar, "count", count)
+    monkeypatch.setattr(columnar, "WORKERS", 1)  # one after the other
     calls = [error("a", 1), error("b", 1), success("a", 2), *(error(f"e{at}", 1) for at in range(5))]
     by_columns(tmp_path / "x.parquet", calls)
     # All are taken for whole, the last run by itself, since a batch could have gone on with it; then those that are
