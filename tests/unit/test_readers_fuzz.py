@@ -3,7 +3,6 @@
 Every registered reader is tried on the samples of its format, ``tests/data/traces/NAME``.
 """
 
-import importlib.util
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -23,10 +22,8 @@ OTHERS = 300
 SLOWEST = 3.0
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 
-needs_inspect = pytest.mark.skipif(importlib.util.find_spec("inspect_ai") is None, reason="inspect-ai is not installed")
-FORMATS = [pytest.param(name, marks=needs_inspect if name == "inspect" else ()) for name in reader_names()]
 FILES = [
-    pytest.param(name, path, id=f"{name}-{path.stem}", marks=needs_inspect if name == "inspect" else ())
+    pytest.param(name, path, id=f"{name}-{path.stem}")
     for name in reader_names()
     for path in sorted((TRACES / name).glob("*"))
 ]
@@ -39,7 +36,7 @@ def check_rows(rows: list[Any]) -> None:
         assert msgspec.json.decode(msgspec.json.encode(row), type=Call) == row
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", reader_names())
 def test_every_format_has_samples_and_knows_them(name: str) -> None:
     files = sorted((TRACES / name).glob("*"))
     assert files, f"put a small sample of the format into tests/data/traces/{name}"
@@ -90,7 +87,7 @@ def test_reader_that_stops_at_a_bad_line_is_caught(lines_lost: Callable[..., Any
     assert len(lines_lost(Impatient(), TRACES / "chat" / "openai.jsonl", 150)) > 20
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", reader_names())
 def test_file_that_cannot_be_read_is_an_input_error(name: str, tmp_path: Path, read_trace: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_trace(tmp_path / "nowhere.jsonl", name)
@@ -98,7 +95,7 @@ def test_file_that_cannot_be_read_is_an_input_error(name: str, tmp_path: Path, r
         read_trace(tmp_path, name)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", reader_names())
 @pytest.mark.parametrize(
     "data", [b"", b"\0" * 4096, b"\n\n\n", b"\xef\xbb\xbf", b"{", b"[" * 100_000, b"{}", b"null", b"1,2\n3,4\n"]
 )

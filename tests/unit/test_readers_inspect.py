@@ -15,8 +15,6 @@ import pytest
 
 from invsim.errors import InputError
 
-pytest.importorskip("inspect_ai")
-
 Read = Callable[..., tuple[list[Any], list[Any]]]
 
 

@@ -3,14 +3,12 @@
 A reader made brittle on purpose goes through the same mill and must be caught.
 """
 
-import importlib.util
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from invsim.errors import InputError
 from invsim.traces.reader import Faults, Reader
@@ -62,9 +60,7 @@ def test_nothing_escapes(ledger: Any, mutator: Any, traces: Path, tmp_path: Path
     import invsim.traces.readers  # noqa: F401
     from invsim.traces.reader import get_reader, reader_names
 
-    names = [each for each in reader_names() if each != "inspect" or importlib.util.find_spec("inspect_ai")]
-    if "inspect" not in names:
-        pytest.skip("inspect-ai is not installed")
+    names = reader_names()
     even = (TOTAL - sum(SHARE.values())) // (len(names) - len(SHARE))
     done = 0
     for name in names:
