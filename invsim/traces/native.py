@@ -11,7 +11,7 @@ import msgspec
 
 from invsim.errors import InputError
 from invsim.traces.columns import NULLABLE, REQUIRED, batches, calls_of, open_parquet, parquet_columns
-from invsim.traces.reader import Faults, register_reader
+from invsim.traces.reader import Faults
 from invsim.traces.schema import Call
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class NativeReader:
         return _read_parquet(path, faults) if parquet else _read_lines(path, faults)
 
 
-NATIVE: Reader = register_reader(NativeReader())
+NATIVE: Reader = NativeReader()
 
 
 def _native(names: object) -> bool:

@@ -36,6 +36,10 @@ def check_rows(rows: list[Any]) -> None:
         assert msgspec.json.decode(msgspec.json.encode(row), type=Call) == row
 
 
+def test_formats_are_tried_in_one_order_whatever_was_imported_first() -> None:
+    assert reader_names()[:6] == ("native", "inspect", "otlp", "tau2", "claude-code", "chat")
+
+
 @pytest.mark.parametrize("name", reader_names())
 def test_every_format_has_samples_and_knows_them(name: str) -> None:
     files = sorted((TRACES / name).glob("*"))

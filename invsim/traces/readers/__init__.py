@@ -1,5 +1,6 @@
-"""Readers of other people's logs; importing this makes their formats known."""
+"""The readers that ship; importing this makes their formats known."""
 
+from invsim.traces.native import NATIVE
 from invsim.traces.reader import register_reader
 from invsim.traces.readers.chat import ChatReader
 from invsim.traces.readers.claude_code import ClaudeCodeReader
@@ -8,7 +9,7 @@ from invsim.traces.readers.otlp import OtlpReader
 from invsim.traces.readers.tau2 import Tau2Reader
 
 # In the order in which a file is tried on them: the more a format says of itself, the earlier.
-for _reader in (InspectReader(), OtlpReader(), Tau2Reader(), ClaudeCodeReader(), ChatReader()):
+for _reader in (NATIVE, InspectReader(), OtlpReader(), Tau2Reader(), ClaudeCodeReader(), ChatReader()):
     register_reader(_reader)
 
 __all__ = ["ChatReader", "ClaudeCodeReader", "InspectReader", "OtlpReader", "Tau2Reader"]
