@@ -89,7 +89,7 @@ def parquet_columns(path: Path) -> dict[str, Any] | None:
 
     try:
         return dict(pl.read_parquet_schema(path))
-    except (pl.exceptions.PolarsError, OSError):
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         return None
 
 
@@ -146,7 +146,7 @@ def batches(scan: pl.LazyFrame, faults: Faults) -> Iterator[tuple[int, pl.DataFr
         while first <= height:  # slices, since a stream of batches reads ahead without bound
             yield first, scan.slice(first - 1, BATCH).collect(engine="streaming")
             first += BATCH
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:  # a damaged page can panic
         faults.add(f"from row {first}", "torn-file", " ".join(str(error).split())[:200])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from polars.exceptions import PanicException
 
 from invsim.errors import InputError
 from invsim.traces.reader import Faults, Reader
@@ -50,7 +51,7 @@ def escapes(reader: Reader, files: list[Path], rounds: int, folder: Path, mutato
             with_rows += bool(rows)
         except InputError:
             pass
-        except Exception as error:  # noqa: BLE001 - whatever escapes is what this counts
+        except (Exception, PanicException) as error:  # noqa: BLE001 - whatever escapes is what this counts
             found.append(f"{path.name}, seed {seed}: {type(error).__name__}: {error}")
         slowest = max(slowest, time.process_time() - began)
     return found, with_rows, slowest
