@@ -139,6 +139,13 @@ def break_even(
         "A0" stands for no memory at all.
     p_fresh, p_unaided : float
         See ``Behaviour``; held fixed.
+    metric, number, streams, seed
+        As in ``outcome``; an undefined metric counts as 0.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        See ``outcome``.
     """
     from scipy.optimize import brentq
 

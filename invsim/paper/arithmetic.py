@@ -12,10 +12,10 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from invsim.data.published import published
 from invsim.paper.audit import Audit, Found, weakest
 from invsim.paper.claims import Claim
 from invsim.paper.definitions import failed
-from invsim.report.published import published
 from invsim.world.wire import Level, account
 
 TOLERANCE = 1e-9

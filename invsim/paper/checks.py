@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 from invsim.client.arms import get_arm
 from invsim.client.planners.models import PUBLISHED
+from invsim.data.published import Published, drifted_integers, published
 from invsim.errors import InputError
 from invsim.paper import arithmetic
 from invsim.paper.audit import Audit, Found, weakest
 from invsim.paper.claims import LIMIT, Claim, fits
 from invsim.paper.context import CERTAIN, RUNS, Measure, linear_metrics
 from invsim.paper.structures import structure
-from invsim.report.published import Published, drifted_integers, published
 from invsim.stats.moments import Estimate
 
 Check: TypeAlias = Callable[[Audit, Claim], Found]

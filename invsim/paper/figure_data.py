@@ -14,11 +14,11 @@ import numpy as np
 from invsim.client.arms import A0, get_arm
 from invsim.client.planners import load_model
 from invsim.client.planners.models import PUBLISHED
+from invsim.data.published import drifted_integers, lookup
 from invsim.explain import episode_means
 from invsim.report.figures import Drawn
 from invsim.report.figures.lines import Rotations
 from invsim.report.figures.predictions import Prediction, prediction_rows, select
-from invsim.report.published import drifted_integers, lookup
 from invsim.sim.compose import Setting
 from invsim.sim.engine import rerun
 from invsim.sim.exact import Exact, distribution

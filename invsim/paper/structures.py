@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 from invsim.client.arms import ignore
 from invsim.client.planners.models import PUBLISHED
+from invsim.data.published import RULE_STREAM_MODELS, published
 from invsim.errors import UnknownNameError
 from invsim.paper.context import Context
 from invsim.paper.definitions import STACKS, coverage, failed, fields, levels, reads
-from invsim.report.published import RULE_STREAM_MODELS, published
 from invsim.sim.scenario import MAX_ATTEMPTS
 from invsim.world.domain import SHIPPED, load_domain
 from invsim.world.drift import Declare, Withdraw

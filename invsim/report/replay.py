@@ -18,8 +18,8 @@ import numpy as np
 
 from invsim.client.arms import get_arm
 from invsim.client.planners.scripted import Outcome, ScriptedModel
+from invsim.data.published import Published, lookup
 from invsim.errors import InputError
-from invsim.report.published import Published, lookup
 from invsim.sim.engine import simulate_block
 from invsim.sim.plan import Plan, compile_plan
 from invsim.sim.result import Block

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from invsim.data.published import Published, lookup
 from invsim.errors import one_line
-from invsim.report.published import Published, lookup
 from invsim.stats.moments import Estimate
 from invsim.stats.savings import Priced, Savings
 from invsim.stats.uncertainty import Uncertain

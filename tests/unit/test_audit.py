@@ -7,13 +7,13 @@ import pytest
 
 from invsim.calibrate.evidence import integers
 from invsim.client.planners.models import PUBLISHED
+from invsim.data.published import drifted_integers, published
 from invsim.errors import InputError, UnknownNameError
 from invsim.paper.audit import Audit
 from invsim.paper.audit_report import audited, to_markdown
 from invsim.paper.checks import CHECKS, _own_variance, exact_integers, token_error
 from invsim.paper.claims import LIMIT, MEANINGS, STRENGTH, Claim, claims, fits, rows
 from invsim.paper.context import Context
-from invsim.report.published import drifted_integers, published
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from matplotlib.text import Text
 
 from invsim.client.arms import arm_names, get_arm
 from invsim.client.planners import load_model
+from invsim.data.published import Published, lookup
 from invsim.errors import InputError
 from invsim.experiment import run
 from invsim.explain import explain
@@ -31,7 +32,6 @@ from invsim.report.figures.parity import agreement
 from invsim.report.figures.predictions import Prediction, whiskers
 from invsim.report.figures.style import ARMS, COLUMN, PAGE, SERIES
 from invsim.report.figures.wirecost import FIELDS
-from invsim.report.published import Published, lookup
 from invsim.sim.engine import rerun, simulate_block
 from invsim.sim.plan import compile_plan
 from invsim.sim.scenario import load_scenario

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
+from invsim.data.published import published
 from invsim.errors import InputError
-from invsim.report.published import published
 from invsim.report.replay import Quota, quotas, replay, script
 from invsim.sim.plan import compile_plan
 from invsim.sim.scenario import load_scenario

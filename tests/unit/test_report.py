@@ -17,9 +17,9 @@ from rich.console import Console
 
 from invsim.client.arms import A0, A2, A2D, arm_names, get_arm
 from invsim.client.planners import load_model, model_names
+from invsim.data.published import lookup, published
 from invsim.experiment import RunResult, run
 from invsim.report.figures import grid_figure, panels, save
-from invsim.report.published import lookup, published
 from invsim.report.tables import COLUMNS, cells, estimate, for_terminal, metric_names, number, to_csv, to_markdown
 from invsim.sim.plan import compile_plan
 from invsim.sim.scenario import SHIPPED, load_scenario

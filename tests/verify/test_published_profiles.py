@@ -15,7 +15,7 @@ import pytest
 from invsim.client.arms import get_arm
 from invsim.client.planners import load_model
 from invsim.client.planners.models import PUBLISHED
-from invsim.report.published import published
+from invsim.data.published import published
 from invsim.sim.engine import simulate_block
 from invsim.sim.plan import compile_plan
 from invsim.sim.result import Block

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from invsim.data.published import lookup
 from invsim.report.figures.style import ARMS, page, styled
-from invsim.report.published import lookup
 from invsim.report.tables import LABELS, RunLike
 from invsim.stats.moments import Estimate
 from invsim.stats.uncertainty import Uncertain

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from invsim.data.published import Published
 from invsim.report.figures.style import Row
-from invsim.report.published import Published
 
 CERTAIN = 1e-9
 """A standard deviation below this is none: the model leaves nothing to chance."""
