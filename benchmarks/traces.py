@@ -20,7 +20,8 @@ import numpy as np
 import polars as pl
 from peak import peak_of
 
-from invsim.traces.columns import BATCH, dtypes
+from invsim.traces.columns import dtypes
+from invsim.traces.parquet import BATCH
 from invsim.traces.read import read_tally
 from invsim.traces.schema import Fix, Op
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from invsim.traces.codes import Ints, Views
-from invsim.traces.columns import CHECKED, batches, misfits, open_parquet
+from invsim.traces.columns import misfits
 from invsim.traces.counting import count
 from invsim.traces.ordered import Batch, starts_of
+from invsim.traces.parquet import NEEDED, Stretch, batches
 from invsim.traces.reader import Faults
 from invsim.traces.tally import Size, Tally, total
 
@@ -33,12 +34,6 @@ TAIL = 64
 
 WORKERS = 2
 """Batches that are counted at the same time: more would hold more memory than a second core is worth."""
-
-NEEDED = tuple(
-    dict.fromkeys(
-        ("task_id", "trial", "model", "arm", "constraint", "step", "seq", "finish_reason", *CHECKED)
-    )
-)  # fmt: skip
 
 GATHERED = 2_000_000
 """Rows of scattered episodes that are held at once."""
@@ -66,44 +61,56 @@ class Runs:
         return twice, int(np.concatenate(self.rows)[np.isin(hashes, twice)].sum())
 
 
-def tally_parquet(path: Path, faults: Faults, advance: Callable[[int], None] | None = None) -> tuple[Tally, Size]:
+def tally_parquet(
+    path: Path, stretches: Sequence[Stretch], faults: Faults, tell: Callable[[int], None] | None = None
+) -> tuple[Tally, Size]:
     """Count the trials and episodes of a native Parquet file in bounded memory.
 
     Parameters
     ----------
     path : Path
+    stretches : sequence of Stretch
+        What of the file is read.
     faults : Faults
-    advance : callable, optional
+    tell : callable, optional
         Told of rows as they are read in the first pass.
+
+    Raises
+    ------
+    Torn
+        Where they cannot be decoded.
     """
+
+    def rows(faults: Faults, tell: Callable[[int], None] | None = None) -> Iterator[pl.DataFrame]:
+        return _readable(batches(path, NEEDED, stretches), faults, tell)
+
     runs = Runs()
-    counted = _together(_rows(path, faults, advance), runs)
-    scattered, rows = runs.scattered()
-    if not rows:
+    counted = _together(rows(faults, tell), runs)
+    scattered, height = runs.scattered()
+    if not height:
         return counted
     del counted
     silent = Faults(faults.file)  # what there is to say of this file has been said
-    result, size = _together((_only(batch, scattered, inside=False) for batch in _rows(path, silent)), Runs())
-    results, parts = [result], -(-rows // GATHERED)
+    result, size = _together((_only(batch, scattered, inside=False) for batch in rows(silent)), Runs())
+    results, parts = [result], -(-height // GATHERED)
     for part in range(parts):
         mine = scattered[scattered % np.uint64(parts) == part]
-        gathered = [_only(batch, mine, inside=True) for batch in _rows(path, silent)]
+        gathered = [_only(batch, mine, inside=True) for batch in rows(silent)]
         result, more = count(Batch(_concat(gathered).sort("episode_id", maintain_order=True)))
         results.append(result)
         size += more
     return total(results), size
 
 
-def _rows(path: Path, faults: Faults, advance: Callable[[int], None] | None = None) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a file that can be read."""
-    scan = open_parquet(path, faults, columns=NEEDED)
-    if scan is None:
-        return
-    for first, batch in _ahead(batches(scan, faults)):
+def _readable(
+    numbered: Iterator[tuple[int, pl.DataFrame]], faults: Faults, tell: Callable[[int], None] | None
+) -> Iterator[pl.DataFrame]:
+    """Yield the rows of batches that can be read."""
+    for first, batch in _ahead(numbered):
         good = misfits(batch, first, faults)
         yield batch if good is None else batch.filter(good)
-        if advance is not None:
-            advance(batch.height)
+        if tell is not None:
+            tell(batch.height)
 
 
 def _ahead(items: Iterator[T]) -> Iterator[T]:

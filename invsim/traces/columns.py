@@ -5,9 +5,8 @@ Composite fields are JSON text in Parquet. Few of their values differ, so each d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
@@ -17,9 +16,6 @@ from invsim.traces.schema import COMPOSITE, Call, ErrorSource, Fix, Op, OrderSou
 
 if TYPE_CHECKING:
     import polars as pl
-
-BATCH = 500_000
-"""Rows held at a time."""
 
 KEPT, SHORT = 1 << 16, 1000
 """Texts whose reading is kept, and characters of the longest of them."""
@@ -80,74 +76,7 @@ def _decode_short(name: str, text: str) -> Any:
     return _DECODERS[name](text)
 
 
-# Reading ------------------------------------------------------------------------------------------------------------
-
-
-def parquet_columns(path: Path) -> dict[str, Any] | None:
-    """Return the names and types of a Parquet file's columns; None where its end is missing or broken."""
-    import polars as pl
-
-    try:
-        return dict(pl.read_parquet_schema(path))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-        return None
-
-
-def open_parquet(path: Path, faults: Faults, *, columns: Iterable[str]) -> pl.LazyFrame | None:
-    """Return some columns of a file, those it lacks filled in; None, with the fault noted, where it cannot be read."""
-    import polars as pl
-
-    found = parquet_columns(path)
-    if found is None:
-        faults.add("end of file", "torn-file", "not a whole Parquet file: its footer is missing or broken")
-        return None
-    wanted = dtypes()
-    for name in found.keys() - wanted.keys():
-        faults.add(f"column {name}", "unknown-field", "no field of a call, and left out", lost=False)
-    wrong = {name: kind for name, kind in found.items() if name in wanted and not _fits(kind, wanted[name])}
-    for name, kind in wrong.items():
-        faults.add(f"column {name}", "wrong-type", f"holds {kind}; {wanted[name]} would be right")
-    absent = [name for name in REQUIRED if name not in found]
-    for name in absent:
-        faults.add(f"column {name}", "missing-field", "needed in every file")
-    if wrong or absent:
-        return None
-    return pl.scan_parquet(path).select(_column(name, wanted[name], name in found) for name in columns)
-
-
-def _fits(kind: Any, wanted: Any) -> bool:
-    import polars as pl
-
-    if kind == pl.Null:
-        return True
-    if wanted == pl.Int64:
-        return bool(kind.is_integer()) and kind != pl.UInt64
-    return kind == pl.String or isinstance(kind, pl.Categorical | pl.Enum)
-
-
-def _column(name: str, kind: Any, there: bool) -> pl.Expr:
-    import polars as pl
-
-    default = DEFAULTS.get(name)
-    filled = default if isinstance(default, str | int) else None
-    if not there:
-        return pl.lit(filled, dtype=kind).alias(name)
-    column = pl.col(name).cast(kind)
-    return column if filled is None else column.fill_null(filled)
-
-
-def batches(scan: pl.LazyFrame, faults: Faults) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Yield (number of the first row, rows) of a file in order, as far as it can be read."""
-    import polars as pl
-
-    first = 1
-    try:
-        height = int(scan.select(pl.len()).collect().item())
-        while first <= height:  # slices, since a stream of batches reads ahead without bound
-            yield first, scan.slice(first - 1, BATCH).collect(engine="streaming")
-            first += BATCH
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:  # a damaged page can panic
-        faults.add(f"from row {first}", "torn-file", " ".join(str(error).split())[:200])
+# Checking -----------------------------------------------------------------------------------------------------------
 
 
 def misfits(batch: pl.DataFrame, first: int, faults: Faults) -> pl.Series | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from invsim.errors import InputError
-from invsim.traces.columns import NULLABLE, REQUIRED, batches, calls_of, open_parquet, parquet_columns
+from invsim.traces.columns import NULLABLE, REQUIRED, calls_of
+from invsim.traces.parquet import Torn, batches, check_columns, footer_apart, sound
 from invsim.traces.reader import Faults
 from invsim.traces.schema import Call
 
@@ -36,8 +37,8 @@ class NativeReader:
     def detect(self, head: bytes, path: Path) -> bool:
         """Return whether a file is Parquet with the columns of the schema, or JSON lines with its fields."""
         if head.startswith(MAGIC):
-            columns = parquet_columns(path)
-            return columns is None or _native(columns)
+            footer = footer_apart(path)
+            return footer is None or _native(footer.columns)
         return any(_native(_keys(line)) for line in head.removeprefix(_BOM).split(b"\n"))
 
     def read(self, path: Path, faults: Faults) -> Iterator[Call]:
@@ -175,8 +176,12 @@ def to_call(row: dict[str, Any], place: str, faults: Faults) -> Call | None:
 
 
 def _read_parquet(path: Path, faults: Faults) -> Iterator[Call]:
-    scan = open_parquet(path, faults, columns=Call.__struct_fields__)
-    if scan is None:
+    columns = Call.__struct_fields__
+    whole = check_columns(footer_apart(path), faults)
+    if whole is None:
         return
-    for first, batch in batches(scan, faults):
-        yield from calls_of(batch, first, faults)
+    try:
+        for first, batch in batches(path, columns, sound(path, whole, columns, faults)):
+            yield from calls_of(batch, first, faults)
+    except Torn as torn:  # it could be decoded a moment ago
+        faults.add("", "torn-file", f"changed while it was read: {torn}")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 
 from invsim.errors import InputError, one_line
+from invsim.traces.apart import WORKER, Died
 from invsim.traces.native import MAGIC, NATIVE
+from invsim.traces.parquet import NEEDED, Stretch, Torn, check_columns, footer_apart, read_footer, sound
 from invsim.traces.reader import HEAD, Fault, Faults, Reader, get_reader, reader_names
 from invsim.traces.schema import Call
 from invsim.traces.tally import Size, Tally, tally, total
@@ -98,6 +100,18 @@ class Reported(Faults):
                 one_line(f"{self.file}:{place}: {kind}: {message}" if place else f"{self.file}: {kind}: {message}")
             )
             self.found.append(Fault(self.file, str(place), kind, message, lost))
+
+    def absorb(self, other: Reported) -> None:
+        """Add the faults that another has met, which come after these."""
+        for mine, theirs in (
+            (self.report.skipped, other.report.skipped),
+            (self.report.noted, other.report.noted),
+        ):
+            for kind, count in theirs.items():
+                mine[kind] = mine.get(kind, 0) + count
+        more = SHOWN - len(self.report.warnings)
+        self.report.warnings += other.report.warnings[:more]
+        self.found += other.found[:more]
 
 
 # Which reader -------------------------------------------------------------------------------------------------------
@@ -257,19 +271,14 @@ class _Share:
     def __init__(self, path: Path, progress: Callable[[int], None] | None) -> None:
         self.progress, self.bytes, self.told = progress, path.stat().st_size, 0
 
-    def rows(self, path: Path) -> Callable[[int], None] | None:
-        """Return a function that takes rows of a Parquet file."""
-        import polars as pl
-
-        if self.progress is None:
-            return None
-        height = max(1, int(pl.scan_parquet(path).select(pl.len()).collect().item()))
+    def rows(self, height: int) -> Callable[[int], None]:
+        """Return a function that takes rows of a file that holds ``height``."""
         done = 0
 
         def advance(rows: int) -> None:
             nonlocal done
             done += rows
-            self._tell(self.bytes * min(done, height) // height)
+            self._tell(self.bytes * min(done, height) // max(1, height))
 
         return advance
 
@@ -284,10 +293,8 @@ class _Share:
 
 
 def _tally_file(path: Path, reader: Reader, faults: Reported, advance: _Share) -> tuple[Tally, Size]:
-    from invsim.traces.columnar import tally_parquet
-
     if reader is NATIVE and _is_parquet(path):
-        return tally_parquet(path, faults, advance.rows(path))
+        return _tally_parquet(path, faults, advance)
     calls = _guarded(reader, path, faults)
     held = list(islice(calls, HELD))
     if len(held) < HELD:
@@ -295,7 +302,51 @@ def _tally_file(path: Path, reader: Reader, faults: Reported, advance: _Share) -
     with tempfile.TemporaryDirectory(prefix="invsim-") as folder:
         native = Path(folder) / "calls.parquet"
         write_calls(native, chain(_handed_over(held), calls))
-        return tally_parquet(native, faults)
+        return _tally_native(native, faults)
+
+
+def _tally_native(path: Path, faults: Faults) -> tuple[Tally, Size]:
+    """Tally a file written here a moment ago, and sound."""
+    from invsim.traces.columnar import tally_parquet
+
+    whole = check_columns(read_footer(path), faults)
+    return tally_parquet(path, [] if whole is None else [whole], faults)
+
+
+def _tally_parquet(path: Path, faults: Reported, advance: _Share) -> tuple[Tally, Size]:
+    """Tally a file from elsewhere, in a process apart; once more, without what cannot be decoded, if that fails."""
+    footer = footer_apart(path)
+    whole = check_columns(footer, faults)
+    if footer is None or whole is None:
+        return tally([])
+    tell = advance.rows(footer.rows)
+    try:
+        return _tally_apart(path, [whole], faults, tell)
+    except (Died, Torn):
+        stretches = sound(path, whole, NEEDED, faults)
+    try:
+        return _tally_apart(path, stretches, faults, tell)
+    except (Died, Torn):
+        faults.add("", "torn-file", "what can be decoded of it cannot be counted")
+        return tally([])
+
+
+def _tally_apart(
+    path: Path, stretches: Sequence[Stretch], faults: Reported, tell: Callable[[int], None]
+) -> tuple[Tally, Size]:
+    found, size, met = WORKER.call(_tally_there, path, stretches, faults.strict, told=tell)
+    faults.absorb(met)
+    return found, size
+
+
+def _tally_there(
+    path: Path, stretches: Sequence[Stretch], strict: bool, *, tell: Callable[[int], None]
+) -> tuple[Tally, Size, Reported]:
+    from invsim.traces.columnar import tally_parquet
+
+    faults = Reported(FileReport(str(path)), strict=strict)
+    found, size = tally_parquet(path, stretches, faults, tell)
+    return found, size, faults
 
 
 def _handed_over(calls: list[Call]) -> Iterator[Call]:

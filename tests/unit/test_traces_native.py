@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from invsim.errors import InputError
 from invsim.traces import writing
-from invsim.traces.columns import batches, dtypes, frame
+from invsim.traces.columns import dtypes, frame
 from invsim.traces.native import NATIVE
 from invsim.traces.reader import HEAD, Fault, Faults
 from invsim.traces.schema import Call, Fix, Op
@@ -323,16 +323,3 @@ def test_a_file_is_known_by_any_whole_line_and_by_a_line_too_long_for_its_head(t
     assert detected(tmp_path / "x")
     (tmp_path / "y").write_bytes(line(response="x" * HEAD))
     assert detected(tmp_path / "y")
-
-
-def test_a_panic_over_a_damaged_page_is_a_torn_file() -> None:
-    class Damaged:
-        def select(self, *_: Any) -> "Damaged":
-            return self
-
-        def collect(self, **_: Any) -> Any:
-            raise pl.exceptions.PanicException("assertion failed: offset + length <= self.length")
-
-    faults = Faults("x.parquet")
-    assert list(batches(Damaged(), faults)) == []
-    assert [(each.kind, each.place) for each in faults.found] == [("torn-file", "from row 1")]
