@@ -19,7 +19,7 @@ Ended: TypeAlias = Literal["completed", "exhausted", "gave_up", "censored"]
 REFUSALS = ("refusal", "content_filter")
 """Finish reasons of a model that refused."""
 
-CUT = ("length", "max_tokens", "model_length", "MAX_TOKENS", "max_turns", "limit")
+CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "MAX_TOKENS", "max_turns", "limit")
 """Finish reasons of a model that was cut off; on the last call of an episode, so was the episode."""
 
 EXHAUSTED = "exhausted"

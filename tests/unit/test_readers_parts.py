@@ -16,7 +16,7 @@ from invsim.traces.readers.outcomes import as_status, complains, judge, status_o
 from invsim.traces.readers.records import decode, read_records
 from invsim.traces.readers.salvage import salvage
 from invsim.traces.readers.times import moment
-from invsim.traces.readers.usage import Usage, chat_usage, inspect_usage, span_usage
+from invsim.traces.readers.usage import Usage, chat_usage, codex_usage, inspect_usage, span_usage
 from invsim.traces.schema import Op
 
 NOON = 1_927_929_600 * 10**9
@@ -156,12 +156,22 @@ def test_arguments_too_deep_to_write_are_invalid() -> None:
             },
             Usage(1000, 900, None, 7, 3),
         ),
+        (
+            {"input_tokens": 99, "input_tokens_details": {"cached_tokens": 9, "cache_write_tokens": 6}},
+            Usage(99, 9, 6),
+        ),
         ({"prompt_tokens": "many", "completion_tokens": -1}, Usage()),
         ({"input_tokens": 2**63 - 1, "cache_read_input_tokens": 1}, Usage(None, 1)),
     ],
 )  # fmt: skip
 def test_usage_of_chat_messages_counts_the_cache_in(written: dict[str, Any], usage: Usage) -> None:
     assert chat_usage(fields(written)) == usage
+
+
+def test_usage_of_codex_counts_the_cache_in() -> None:
+    written = {"input_tokens": 1000, "cached_input_tokens": 900, "cache_write_input_tokens": 60, "output_tokens": 7}
+    assert codex_usage(fields({**written, "reasoning_output_tokens": 3})) == Usage(1000, 900, 60, 7, 3)
+    assert codex_usage(fields({})) == Usage()
 
 
 @pytest.mark.parametrize(

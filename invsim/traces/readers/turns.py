@@ -26,7 +26,7 @@ REFUSED_NEXT = "refused-next"
 
 NAIVE_TIME = "naive-time"
 REFUSALS = frozenset({"refusal", "content_filter"})
-CUT = frozenset({"length", "max_tokens", "model_length", "MAX_TOKENS"})
+CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "MAX_TOKENS"})
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,17 @@ def chat_usage(usage: Fields | None) -> Usage:
     return Usage(_sum(usage.count("input_tokens"), read, write), read, write, usage.count("output_tokens"))
 
 
+def codex_usage(usage: Fields) -> Usage:
+    """Return the usage of a response as a session of Codex notes it; what came from the cache is included."""
+    return Usage(
+        usage.count("input_tokens"),
+        usage.count("cached_input_tokens"),
+        usage.count("cache_write_input_tokens"),
+        usage.count("output_tokens"),
+        usage.count("reasoning_output_tokens"),
+    )
+
+
 def inspect_usage(usage: Fields | None, *, excludes_cache: bool) -> Usage:
     """Return the usage of an Inspect model event.
 
@@ -83,7 +94,7 @@ def _openai(usage: Fields) -> Usage:
     return Usage(
         usage.count("prompt_tokens", "input_tokens"),
         inputs.count("cached_tokens") if inputs else None,
-        inputs.count("cache_creation_tokens") if inputs else None,
+        inputs.count("cache_creation_tokens", "cache_write_tokens") if inputs else None,
         usage.count("completion_tokens", "output_tokens"),
         outputs.count("reasoning_tokens") if outputs else None,
     )
