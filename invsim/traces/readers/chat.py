@@ -1,8 +1,11 @@
-"""Chat-message logs: an episode a record, as JSON lines, a JSON array or a single object.
+"""Chat logs: messages, or items of OpenAI's Responses API, as JSON lines, a JSON array or a single object.
 
-OpenAI's messages (``tool_calls`` and role "tool") and Anthropic's (``tool_use`` and ``tool_result`` blocks) may even be
-mixed, for each message says by its shape what it is. tau-bench's trajectories are such records, with ``traj`` in place
-of ``messages``. Lines that are messages themselves make up one episode.
+- A record with ``messages``, ``traj`` (tau-bench's trajectories) or ``items`` is an episode. OpenAI's messages
+  (``tool_calls`` and role "tool"), Anthropic's (``tool_use`` and ``tool_result`` blocks) and items (``function_call``
+  and ``function_call_output``) may even be mixed, for each says by its shape what it is.
+- A response, with its ``output``, is a turn, and those of one conversation are an episode (``responses``).
+- Lines that are messages or items themselves, bare or wrapped as sessions of Codex wrap them (``rollout``), make up one
+  episode; those that stand in a list on one line, an episode a line.
 """
 
 from __future__ import annotations
@@ -14,43 +17,54 @@ from typing import Any
 
 from invsim.traces.reader import Faults
 from invsim.traces.readers.fields import Fields
-from invsim.traces.readers.messages import add_message
+from invsim.traces.readers.items import Items, holds_items, is_item
 from invsim.traces.readers.records import read_records
+from invsim.traces.readers.responses import Responses, is_response
+from invsim.traces.readers.rollout import Rollout, is_line
 from invsim.traces.readers.turns import Episode, EpisodeNames, Identity
 from invsim.traces.schema import Call
 
 _RECORD = re.compile(rb'"(?:messages|traj)"\s*:\s*[\[{]')
 _MESSAGE = re.compile(rb'"role"\s*:\s*"(?:system|developer|user|assistant|tool)"')
-_LISTS = ("messages", "traj")
+_ITEM = re.compile(
+    rb'"type"\s*:\s*"(?:(?:function|custom_tool|local_shell|shell|apply_patch)_call(?:_output)?|mcp_call|'
+    rb'mcp_approval_request|response_item|session_meta)"|"object"\s*:\s*"response"'
+)
+_LISTS = ("messages", "traj", "items")
 
 
 class ChatReader:
-    """Reads episodes of chat messages."""
+    """Reads episodes of chat messages and of items."""
 
     name = "chat"
 
     def detect(self, head: bytes, path: Path) -> bool:
-        """Return whether there are messages with roles."""
-        return bool(_MESSAGE.search(head)) and (
-            bool(_RECORD.search(head)) or head.lstrip(b"\xef\xbb\xbf \r\n\t[")[:1] == b"{"
-        )
+        """Return whether there are messages with roles, or items."""
+        begins = head.lstrip(b"\xef\xbb\xbf \r\n\t[")[:1] == b"{"
+        if begins and _ITEM.search(head):
+            return True
+        return bool(_MESSAGE.search(head)) and (begins or bool(_RECORD.search(head)))
 
     def read(self, path: Path, faults: Faults) -> Iterator[Call]:
-        """Yield the calls of a file, an episode at a time."""
-        loose: Episode | None = None
-        complete = True
+        """Yield the calls of a file, an episode at a time: those of one record first, then those of many."""
         names = EpisodeNames(faults)
-        for number, (place, value, torn) in enumerate(read_records(path, faults, _is_record)):
-            record = Fields(value, place, faults)
-            if any(key in value for key in _LISTS):
+        responses = Responses(self.name, path, faults, names)
+        lone: dict[str, _Lone] = {}
+        for number, (place, value, torn, listed) in enumerate(read_records(path, faults, _is_record)):
+            record, whole = Fields(value, place, faults), id(value) not in torn
+            if _is_episode(value):
                 if name := names.admit(_name(record, path, number), record):
-                    yield from self._episode(record, name, path).calls(complete=id(value) not in torn)
-                continue
-            loose = loose or Episode(Identity(self.name, str(path), path.stem), faults)
-            add_message(record, loose)
-            complete = complete and id(value) not in torn
-        if loose is not None:
-            yield from loose.calls(complete=complete)
+                    yield from self._episode(record, name, path).calls(complete=whole)
+            elif is_response(value):
+                responses.add(record, f"{path.stem}:{number}", whole=whole)
+            else:
+                if listed not in lone:
+                    name = f"{path.stem}:{number}" if listed else path.stem
+                    lone[listed] = _Lone(Episode(Identity(self.name, str(path), name), faults))
+                lone[listed].add(record, whole=whole)
+        for each in lone.values():
+            yield from each.calls()
+        yield from responses.calls()
 
     def _episode(self, record: Fields, name: str, path: Path) -> Episode:
         served = record.text("model")
@@ -64,11 +78,32 @@ class ChatReader:
             model_requested=record.text("model_requested", "requested_model"),
             model_source="record.model" if served else None,
         )
-        episode = Episode(identity, record.faults)
+        items = Items(Episode(identity, record.faults))
         for key in _LISTS:
-            for message in record.rows(key):
-                add_message(message, episode)
-        return episode
+            for each in record.rows(key):
+                items.add(each)
+        return items.episode
+
+
+class _Lone:
+    """Messages, items and lines of a session that stand by themselves, an episode together."""
+
+    def __init__(self, episode: Episode) -> None:
+        self._items = Items(episode)
+        self._rollout = Rollout(self._items)
+        self._whole = True
+
+    def add(self, record: Fields, *, whole: bool) -> None:
+        """Add what one of them tells."""
+        self._whole = self._whole and whole
+        if is_line(record.data):
+            self._rollout.add(record)
+        else:
+            self._items.add(record)
+
+    def calls(self) -> Iterator[Call]:
+        """Yield the rows."""
+        yield from self._items.episode.calls(complete=self._whole)
 
 
 def _name(record: Fields, path: Path, number: int) -> str:
@@ -81,5 +116,15 @@ def _name(record: Fields, path: Path, number: int) -> str:
     return f"{path.stem}:{number}"
 
 
+def _is_episode(value: dict[str, Any]) -> bool:
+    return "messages" in value or "traj" in value or holds_items(value.get("items"))
+
+
 def _is_record(value: Any) -> bool:
-    return isinstance(value, dict) and (any(key in value for key in _LISTS) or isinstance(value.get("role"), str))
+    return isinstance(value, dict) and (
+        _is_episode(value)
+        or isinstance(value.get("role"), str)
+        or is_item(value)
+        or is_line(value)
+        or is_response(value)
+    )

@@ -38,7 +38,7 @@ class ClaudeCodeReader:
         """Yield the calls of a file, session by session."""
         lines = [
             Fields(value, place, faults)
-            for place, value, _ in read_records(path, faults, _is_line)
+            for place, value, _, _ in read_records(path, faults, _is_line)
             if value["type"] in ("user", "assistant") or "parentUuid" in value
         ]
         torn = any(each.kind == "torn-line" for each in faults.found)

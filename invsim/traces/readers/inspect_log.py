@@ -141,7 +141,7 @@ def _archived(path: Path, faults: Faults) -> Iterator[_Part]:
 
 
 def _written(path: Path, faults: Faults) -> Iterator[_Part]:
-    for place, value, torn in read_records(path, faults, _is_part):
+    for place, value, torn, _ in read_records(path, faults, _is_part):
         yield _Part(Fields(value, place, faults), id(value) not in torn or "samples" in value, torn)
 
 

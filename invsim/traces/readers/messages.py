@@ -19,8 +19,8 @@ ERROR_KINDS: dict[str, Outcome] = {"timeout": "timeout", "approval": "denied", "
 
 def add_message(
     message: Fields, episode: Episode, *, key: str | None = None, dialect: Callable[..., None] | None = None
-) -> None:
-    """Add what one message tells.
+) -> Turn | None:
+    """Add what one message tells, and return the turn that it begins, if any.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ def add_message(
     """
     role = message.text("role")
     if role == "assistant":
-        _add_turn(message, episode, key, dialect)
-    elif role in ("tool", "function"):
+        return _add_turn(message, episode, key, dialect)
+    if role in ("tool", "function"):
         _add_answer(message, episode)
     elif role == "user":
         for block in _blocks(message):
@@ -43,6 +43,7 @@ def add_message(
                 _add_result_block(block, episode, time_of(message))
     elif role not in ("system", "developer"):
         message.faults.add(message.at("role"), "unknown-role", f"a message of role {role!r}")
+    return None
 
 
 def time_of(record: Fields, *keys: str) -> Moment | None:
@@ -56,7 +57,7 @@ def time_of(record: Fields, *keys: str) -> Moment | None:
     return None
 
 
-def _add_turn(message: Fields, episode: Episode, key: str | None, dialect: Callable[..., None] | None) -> None:
+def _add_turn(message: Fields, episode: Episode, key: str | None, dialect: Callable[..., None] | None) -> Turn:
     turn = episode.turn(key)
     turn.at = turn.at or time_of(message)
     _set_details(message, turn)
@@ -72,6 +73,7 @@ def _add_turn(message: Fields, episode: Episode, key: str | None, dialect: Calla
         episode.call(place, name, arguments, call_id, turn.at)
     if turn.size == size and (turn.finish_reason in REFUSALS or message.text("refusal")):
         episode.refuse()
+    return turn
 
 
 def _set_details(message: Fields, turn: Turn) -> None:

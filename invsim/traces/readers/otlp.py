@@ -39,7 +39,7 @@ class OtlpReader:
         found = without_duplicates(
             (
                 span
-                for place, value, torn in read_records(path, faults, _is_part)
+                for place, value, torn, _ in read_records(path, faults, _is_part)
                 for fields in spans_of(Fields(value, place, faults))
                 if id(fields.data) not in torn and (span := read_span(fields)) is not None
             ),

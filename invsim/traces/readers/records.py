@@ -39,11 +39,15 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Record(NamedTuple):
-    """A value that a reader asked for, where it stood, and the ids of its parts that are cut short."""
+    """A value that a reader asked for, where it stood, and the ids of its parts that are cut short.
+
+    ``listed`` is the line of the list that it is an item of; empty for a line of its own, or a list that is the file.
+    """
 
     place: str
     value: Any
     torn: frozenset[int] = frozenset()
+    listed: str = ""
 
 
 class Decoded(NamedTuple):
@@ -206,7 +210,7 @@ def _records(place: str, value: Any, faults: Faults, wanted: Wanted) -> Iterator
     for index, each in enumerate(value):
         here = f"{place}, [{index}]" if place else f"[{index}]"
         if wanted(each):
-            yield Record(here, each)
+            yield Record(here, each, listed=place)
         else:
             faults.add(here, "unknown-record", "not a record of this format")
 

@@ -46,7 +46,7 @@ class Tau2Reader:
         asked: str | None = None
         number = 0
         names = EpisodeNames(faults)
-        for place, value, torn in read_records(path, faults, _is_part):
+        for place, value, torn, _ in read_records(path, faults, _is_part):
             record = Fields(value, place, faults)
             asked = _model_asked(record) or asked
             for simulation in _simulations(record):

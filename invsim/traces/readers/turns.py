@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -83,6 +84,8 @@ class Pending:
     at: Moment | None
     answer: Answer | None = None
     transport_retries: int = 0
+    within: bool = False
+    """Whether the answer came within the turn, so that calls after this one may have been made knowing it."""
     warnings: dict[str, None] = field(default_factory=dict)
 
 
@@ -137,6 +140,14 @@ class Episode:
         if self._drafts:
             self._drafts[-1].warnings[REFUSED_NEXT] = None
 
+    def rename(self, name: str) -> None:
+        """Call the episode what its log turns out to call it."""
+        self.identity = replace(self.identity, episode_id=name)
+
+    def flatten(self) -> None:
+        """Note that who retried what is not known."""
+        self.identity = replace(self.identity, order_source="flattened")
+
     def call(
         self, place: str, tool: str | None, arguments: Arguments, call_id: str | None, at: Moment | None = None
     ) -> Pending | None:
@@ -154,6 +165,10 @@ class Episode:
         self._drafts.append(draft)
         same.append(draft)
         return draft
+
+    def asked(self, call_id: str | None) -> Sequence[Pending]:
+        """Return the calls of an id, in order."""
+        return self._by_id.get(call_id, ()) if call_id is not None else ()
 
     def awaits(self, call_id: str | None) -> bool:
         """Return whether a call of that id is unanswered."""
@@ -188,7 +203,13 @@ class Episode:
             Whether the log holds the episode to its end. If not, or if it ends on an unanswered or failed call, the
             last row carries the warning "log-ends".
         """
-        calls = [self._row(each) for each in sorted(self._drafts, key=lambda each: (each.turn.step, each.seq))]
+        drafts = sorted(self._drafts, key=lambda each: (each.turn.step, each.seq))
+        calls = [self._row(each) for each in drafts]
+        if any(
+            draft.within and call.outcome != "ok" and after.step == call.step
+            for draft, (call, after) in zip(drafts, pairwise(calls), strict=False)
+        ):  # what follows may retry it, or not: both were asked for in one turn
+            calls = [msgspec.structs.replace(each, order_source="flattened") for each in calls]
         ends_open = any(each.outcome != "ok" for each in calls if each.step == self._steps - 1)
         if calls and (ends_open or not complete):
             calls[-1] = msgspec.structs.replace(calls[-1], warnings=(*calls[-1].warnings, LOG_ENDS))
