@@ -24,7 +24,7 @@ from invsim.traces.judging import (
     judge_first,
     shape_of,
 )
-from invsim.traces.ordered import FINISHED, Batch, Bools, Matched, closings, isin, match, silenced
+from invsim.traces.ordered import FINISHED, Batch, Bools, Matched, closings, isin, late, match, silenced
 from invsim.traces.schema import Fix, Op, ParseStatus
 from invsim.traces.tally import OF_EPISODES, OF_TRIALS, Size, Tally, total
 from invsim.traces.trials import REFUSALS, Attribution, Ended, Kind, ended
@@ -236,12 +236,12 @@ class _Count:
                 "shape": _named(self._shapes(mine), SHAPES),
                 "injected": _named(self.state, STATES),
                 "first_occurrence": np.where(known, occurrence, UNKNOWN),
-                "first_ok": batch.ok[first],
+                "first_ok": np.where(late(batch), UNKNOWN, batch.ok[first].astype(np.int64)),
                 "retries": np.bincount(batch.episode[again], minlength=len(first)),
                 "ended": _named(end, ENDED),
             }
         )
-        return found.with_columns(_truth("first_occurrence")).select(*OF_EPISODES, "n")
+        return found.with_columns(_truth("first_occurrence"), _truth("first_ok")).select(*OF_EPISODES, "n")
 
     def _shapes(self, mine: Bools) -> Ints:
         """Return the shape of what each episode was told or had injected; -1 for nothing."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from invsim.traces.codes import Ints, coded
 from invsim.traces.columns import decode, one_of
-from invsim.traces.trials import CUT, EXHAUSTED, REFUSED_NEXT, Ended, closing, marks
+from invsim.traces.trials import CUT, EXHAUSTED, LATE, REFUSED_NEXT, Ended, closing, marks
 
 if TYPE_CHECKING:
     import polars as pl
@@ -129,6 +129,11 @@ def _marks(batch: Batch, mark: str) -> Bools:
     marked = [text for text in texts.unique() if mark in marks(decode("warnings", text))]
     found[rows] = texts.is_in(marked).to_numpy()
     return found
+
+
+def late(batch: Batch) -> Bools:
+    """Return which episodes begin after their first try."""
+    return batch.any_of(_marks(batch, LATE))
 
 
 def silenced(batch: Batch) -> Bools:

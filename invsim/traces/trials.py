@@ -28,6 +28,9 @@ EXHAUSTED = "exhausted"
 REFUSED_NEXT = "refused-next"
 """Warning on the last call before a turn that the model refused to give."""
 
+LATE = "begins-late"
+"""Warning on a call of an episode whose first try is not in it, as of a branch that forks off another's."""
+
 CENSORED = ("log-ends", "torn", "truncated", "limit", "censored")
 """Warnings, or what stands before their first colon, that say an episode went on, or might have, after the log ends."""
 
@@ -83,8 +86,9 @@ class Episode(NamedTuple):
     injected : str
     first_occurrence : bool or None
         Whether the run, known by its arm, had no earlier episode of this task.
-    first_ok : bool
-        False also where the answer to the first call is missing; the episode is then censored.
+    first_ok : bool or None
+        False also where the answer to the first call is missing; the episode is then censored. None if the episode
+        begins late.
     retries : int
         Calls of the tool in later steps, up to the first success.
     ended : str
@@ -99,7 +103,7 @@ class Episode(NamedTuple):
     shape: str | None
     injected: Injected
     first_occurrence: bool | None
-    first_ok: bool
+    first_ok: bool | None
     retries: int
     ended: Ended
 
@@ -159,7 +163,8 @@ def episode_trials(calls: Iterable[Call]) -> tuple[list[Trial], Episode]:
                 else:
                     result = judge(call.hint, call.request, answer_of(after[0], call))
                     trials.append(trial(call, after[0], "recovery", shape, sure, result))
-    return trials, _outcome(first, tools[0], state, closing)
+    late = any(LATE in marks(call.warnings) for call in ordered)
+    return trials, _outcome(first, tools[0], state, closing, late=late)
 
 
 def answer_of(call: Call, told: Call | None = None) -> Answer:
@@ -174,9 +179,10 @@ def success(call: Call) -> bool | None:
 
 
 def marks(warnings: Iterable[str]) -> frozenset[str]:
-    """Return what warnings say of what followed: any of "exhausted", "refused-next" and "censored"."""
+    """Return what warnings say of an episode: any of "exhausted", "refused-next", "begins-late" and "censored"."""
     words = {warning.partition(":")[0].strip() for warning in warnings}
-    return frozenset(({EXHAUSTED, REFUSED_NEXT} & words) | ({"censored"} if words.intersection(CENSORED) else set()))
+    said = {EXHAUSTED, REFUSED_NEXT, LATE} & words
+    return frozenset(said | ({"censored"} if words.intersection(CENSORED) else set()))
 
 
 def _closing(last: Call, calls: Sequence[Call]) -> Ended:
@@ -204,7 +210,7 @@ def _unanswered(*, later: bool, closing: Ended) -> Result:
     return "censored" if closing != "completed" else "switched" if later else "gave_up"
 
 
-def _outcome(first: Call, mine: Sequence[Sequence[Call]], state: Injected, closing: Ended) -> Episode:
+def _outcome(first: Call, mine: Sequence[Sequence[Call]], state: Injected, closing: Ended, *, late: bool) -> Episode:
     calls = [call for turn in mine for call in turn]
     reached = next((at for at, call in enumerate(calls) if call.outcome == "ok"), None)
     until = calls if reached is None else calls[: reached + 1]
@@ -219,7 +225,7 @@ def _outcome(first: Call, mine: Sequence[Sequence[Call]], state: Injected, closi
     return Episode(
         first.model, first.task, first.episode_id, first.arm, first.constraint, first.tool, shape, state,
         None if first.arm is None or first.trial is None else first.trial == 0,
-        first.outcome == "ok",
+        None if late else first.outcome == "ok",
         sum(call.step > first.step for call in until),
         ended(first_missing=first.outcome == "missing", completed=reached is not None, closing=closing),
     )  # fmt: skip

@@ -247,6 +247,13 @@ def test_a_censored_first_try_counts_where_a_retry_shows_that_it_failed() -> Non
     assert (law.status, law.reason) == ("unidentified", "left out: 5 censored")
 
 
+def test_an_episode_that_begins_late_says_nothing_of_first_tries_or_of_the_retries_after_them() -> None:
+    found = of_episodes(episode(2), episode(3, first_ok=None), episode(4, first_ok=None, retries=0, shape=None))
+    assert found.rate("p_unaided", "m", ADD).trials == 2
+    assert found.law("retry", "m", ADD).episodes == 2
+    assert found.left_out == {"episode: first try censored": 7}
+
+
 # What is asked for ---------------------------------------------------------------------------------------------------
 
 

@@ -55,7 +55,7 @@ CALLS = st.builds(
     hint=st.lists(OPS, max_size=2).map(tuple),
     injected=st.lists(FIXES, max_size=2).map(tuple),
     warnings=st.sampled_from(
-        [()] * 6 + [("exhausted",), ("torn",), ("log-ends: 5 messages", "odd"), ("refused-next",)]
+        [()] * 6 + [("exhausted",), ("torn",), ("log-ends: 5 messages", "odd"), ("refused-next",), ("begins-late",)]
     ),
 )
 
@@ -130,6 +130,7 @@ def test_an_episode_scattered_over_a_file_is_counted_as_one(tmp_path: Path, monk
         [error("a", 1), error("a", 2, warnings=("exhausted",))],
         [error("a", 1, arm="A0"), error("a", 2, arm="A0")],
         [success("a", 1), error("a", 2)],
+        [error("a", 3, warnings=("begins-late",)), success("a", 4)],
     ],
 )
 def test_both_paths_agree_on_what_is_rare_in_random_calls(calls: list[Call], tmp_path: Path) -> None:

@@ -301,6 +301,14 @@ def test_how_an_episode_ended(calls: list[Call], ended: str) -> None:
     assert outcome(*calls).ended == ended
 
 
+def test_an_episode_that_begins_late_tells_of_no_first_try() -> None:
+    late = outcome(call(3, warnings=["begins-late"]), call(4, "ok"))
+    assert (late.first_ok, late.retries, late.ended) == (None, 1, "completed")
+    assert outcome(call(3, "ok"), call(4, warnings=["begins-late: odd"])).first_ok is None
+    (trial,) = recoveries(call(3, hint=[TEN], warnings=["begins-late"]), call(4, "ok", {"qty": 10}))
+    assert (trial.result, trial.attribution) == ("applied", "certain")
+
+
 def test_calls_of_the_first_step_are_no_retries() -> None:
     assert outcome(call(1), call(1, seq=1), call(2, "ok")).retries == 1
 
