@@ -38,7 +38,7 @@ def add_message(
     if role in ("tool", "function"):
         _add_answer(message, episode)
     elif role == "user":
-        for block in _blocks(message):
+        for block in blocks_of(message):
             if block.data.get("type") == "tool_result":
                 _add_result_block(block, episode, time_of(message))
     elif role not in ("system", "developer"):
@@ -92,7 +92,7 @@ def _calls(message: Fields) -> Iterator[tuple[str, str | None, Any, str | None, 
         name = call.text("function") if isinstance(function, str) else inner.text("name") if inner else None
         written = (inner or call).data.get("arguments")
         yield call.place, name, written, call.text("id"), bool(call.data.get("parse_error"))
-    for block in _blocks(message):
+    for block in blocks_of(message):
         if block.data.get("type") == "tool_use":
             yield block.place, block.text("name"), block.data.get("input"), block.text("id"), False
     if (old := message.table("function_call")) is not None:
@@ -122,7 +122,7 @@ def _add_result_block(block: Fields, episode: Episode, at: Moment | None) -> Non
     episode.answer(block.place, block.text("tool_use_id"), answer)
 
 
-def _blocks(message: Fields) -> Iterator[Fields]:
+def blocks_of(message: Fields) -> Iterator[Fields]:
     """Yield the content blocks of a message whose content is no plain text."""
     if isinstance(message.data.get("content"), str):
         return

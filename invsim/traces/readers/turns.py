@@ -25,6 +25,9 @@ LOG_ENDS = "log-ends"
 REFUSED_NEXT = "refused-next"
 """Warning on the last call before a turn that the model, or a filter, refused to give."""
 
+BEGINS_LATE = "begins-late"
+"""Warning on the first call of an episode whose model knew of calls that are not in it: its first try came before."""
+
 NAIVE_TIME = "naive-time"
 REFUSALS = frozenset({"refusal", "content_filter"})
 CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "MAX_TOKENS"})
@@ -114,15 +117,15 @@ class EpisodeNames:
 
 
 class Episode:
-    """Takes turns, calls and answers in order and yields the rows at the end."""
+    """Takes turns, calls and answers in order and yields the rows at the end; ``first`` is the first turn's step."""
 
-    def __init__(self, identity: Identity, faults: Faults) -> None:
+    def __init__(self, identity: Identity, faults: Faults, first: int = 0) -> None:
         self.identity, self.faults = identity, faults
         self._drafts: list[Pending] = []
         self._by_id: dict[str, list[Pending]] = {}
         self._turns: dict[str, Turn] = {}
         self._turn: Turn | None = None
-        self._steps = 0
+        self._steps = first
 
     def turn(self, key: str | None = None) -> Turn:
         """Begin a turn, or go on with the one of that key; calls that follow belong to it."""
@@ -194,7 +197,13 @@ class Episode:
         if call is not None:
             call.answer = _readable(answer)
 
-    def calls(self, *, complete: bool = True) -> Iterator[Call]:
+    def stop(self, answer: Answer) -> None:
+        """Give an answer to all calls of the turn that have none."""
+        for each in self._latest_calls():
+            if each.answer is None:
+                each.answer = _readable(answer)
+
+    def calls(self, *, complete: bool = True, late: bool = False) -> Iterator[Call]:
         """Yield the rows.
 
         Parameters
@@ -202,6 +211,8 @@ class Episode:
         complete : bool
             Whether the log holds the episode to its end. If not, or if it ends on an unanswered or failed call, the
             last row carries the warning "log-ends".
+        late : bool
+            Whether the episode began before. The first row then carries the warning "begins-late".
         """
         drafts = sorted(self._drafts, key=lambda each: (each.turn.step, each.seq))
         calls = [self._row(each) for each in drafts]
@@ -213,6 +224,8 @@ class Episode:
         ends_open = any(each.outcome != "ok" for each in calls if each.step == self._steps - 1)
         if calls and (ends_open or not complete):
             calls[-1] = msgspec.structs.replace(calls[-1], warnings=(*calls[-1].warnings, LOG_ENDS))
+        if calls and late:
+            calls[0] = msgspec.structs.replace(calls[0], warnings=(BEGINS_LATE, *calls[0].warnings))
         yield from calls
 
     def _asked(self, call_id: str | None, tool: str | None) -> Pending | None:
@@ -224,9 +237,11 @@ class Episode:
                     break
                 found = each if each.answer is None else found
             return found
-        size = self._turn.size if self._turn else 0
-        open_ones = [each for each in self._drafts[len(self._drafts) - size :] if each.answer is None]
+        open_ones = [each for each in self._latest_calls() if each.answer is None]
         return next((each for each in open_ones if tool is None or each.tool == tool), None)
+
+    def _latest_calls(self) -> list[Pending]:
+        return self._drafts[len(self._drafts) - self._turn.size :] if self._turn else []
 
     def _latest(self, call_id: str | None) -> Pending | None:
         return self._by_id[call_id][-1] if call_id in self._by_id and call_id is not None else None
