@@ -198,6 +198,8 @@ def test_usage_of_spans() -> None:
     assert span_usage(fields(told)) == Usage(1000, 900, None, 7)
     told["gen_ai.usage.input_tokens"] = 100  # less than came from the cache: it was left out
     assert span_usage(fields(told)).input == 1000
+    for name in ("cache_write", "cache_creation"):  # as it is called now, and as it was
+        assert span_usage(fields({f"gen_ai.usage.{name}.input_tokens": 5})).cache_write == 5
     assert span_usage(fields({"llm.token_count.prompt": 40, "llm.token_count.completion": 2})) == Usage(
         40, None, None, 2
     )

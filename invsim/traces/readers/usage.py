@@ -75,7 +75,11 @@ def span_usage(attributes: Fields) -> Usage:
     The conventions include in the input what was cached; where more is cached than that, it was left out.
     """
     read = attributes.count("gen_ai.usage.cache_read.input_tokens", "llm.token_count.prompt_details.cache_read")
-    write = attributes.count("gen_ai.usage.cache_creation.input_tokens", "llm.token_count.prompt_details.cache_write")
+    write = attributes.count(
+        "gen_ai.usage.cache_write.input_tokens",
+        "gen_ai.usage.cache_creation.input_tokens",
+        "llm.token_count.prompt_details.cache_write",
+    )
     whole = attributes.count("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
     if whole is not None and (read or 0) + (write or 0) > whole:
         whole = _sum(whole, read, write)
