@@ -1,29 +1,27 @@
-"""What the attributes of a span say, under the names of the GenAI conventions, OpenInference or OpenLLMetry."""
+"""What a span's attributes and events say, under the names of the GenAI conventions, OpenInference or OpenLLMetry."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from invsim.traces.readers.arguments import shallow, strict_json
+from invsim.traces.readers.events import CHOICE, DETAILS, EXCEPTION, ROLES, Event
 from invsim.traces.readers.fields import Fields
+from invsim.traces.readers.gen_ai_messages import (
+    INPUTS,
+    OUTPUTS,
+    Asked,
+    Shown,
+    answers_in,
+    asked_in,
+    bedrock_content,
+    flat_messages,
+)
 from invsim.traces.readers.spans import Span
 
+Outputs: TypeAlias = list[list[Fields]]
+
 _MODEL = ("chat", "generate_content", "text_completion")
-_FLAT = re.compile(
-    r"(?:llm\.output_messages|gen_ai\.completion)\.(\d{1,9})\.(?:message\.)?"
-    r"tool_calls\.(\d{1,9})\.(?:tool_call\.)?(id|name|arguments|function\.name|function\.arguments)"
-)
-
-
-class Asked(NamedTuple):
-    """A call that stands in a model's output; ``arguments`` as written."""
-
-    place: str
-    tool: str | None
-    arguments: Any
-    call_id: str | None
 
 
 def is_model(span: Span) -> bool:
@@ -83,7 +81,11 @@ def arguments(span: Span) -> Any:
     ):
         if told.get(key) is not None:
             return told[key]
-    return None
+    for message in _messages(span, "gen_ai.input.messages"):
+        for call in asked_in(message):
+            return call.arguments
+    # An agent that tells of a tool's result as of a choice tells of its arguments as of a message.
+    return next((each.told.data.get("content") for each in _tool_messages(span)), None) if _choices(span) else None
 
 
 def result(span: Span) -> Any:
@@ -92,56 +94,119 @@ def result(span: Span) -> Any:
     for key in ("gen_ai.tool.call.result", "gen_ai.tool.result", "traceloop.entity.output", "output.value"):
         if told.get(key) is not None:
             return told[key]
-    return None
+    for message in _messages(span, "gen_ai.output.messages"):
+        for _, shown in answers_in(message):
+            return bedrock_content(shown.content)
+    for event in _choices(span):
+        return bedrock_content(event.told.data.get("message"))
+    return next((each.told.data.get("content") for each in _tool_messages(span)), None)
 
 
-def finish_reason(span: Span) -> str | None:
+def failed(span: Span) -> bool:
+    """Return whether a tool ended in an error."""
+    told = span.attributes.data
+    states = (told.get("gen_ai.tool.status"), told.get("tool.status"))
+    return span.status == "ERROR" or "error" in states or _kind(span) is not None
+
+
+def failure(span: Span) -> str | None:
+    """Return the kind of error that a failed tool ended in."""
+    return _kind(span) or _exception(span, "exception.type")
+
+
+def complaint(span: Span) -> str | None:
+    """Return what is said of the error that a failed tool ended in."""
+    said = span.message or span.attributes.text("exception.message") or _exception(span, "exception.message")
+    return said or failure(span)
+
+
+def finish_reason(span: Span, outputs: Outputs) -> str | None:
     """Return why the model stopped."""
     found = span.attributes.data.get("gen_ai.response.finish_reasons")
-    if isinstance(found, list):
-        return next((each for each in found if isinstance(each, str)), None)
-    return found if isinstance(found, str) else None
+    reasons = [*found] if isinstance(found, list) else [found]
+    reasons += [each.data.get("finish_reason") for messages in outputs for each in messages]
+    return next((each for each in reasons if isinstance(each, str) and each), None)
 
 
-def asked_calls(span: Span) -> Iterator[Asked]:
-    """Yield the calls in a model's output, once each."""
-    found = list(_parts(span, "gen_ai.output.messages", "tool_call"))
-    for part in found:
-        yield Asked(part.place, part.text("name"), part.data.get("arguments"), part.text("id"))
-    if found:
-        return
-    flat: dict[tuple[int, int], dict[str, Any]] = {}
-    for key, value in span.attributes.data.items():
-        if match := _FLAT.fullmatch(key):
-            message, call, name = int(match[1]), int(match[2]), match[3].removeprefix("function.")
-            flat.setdefault((message, call), {})[name] = value
-    for (message, call), parts in sorted(flat.items()):
-        each = Fields(parts, span.attributes.at(f"output {message}, call {call}"), span.attributes.faults)
-        yield Asked(each.place, each.text("name"), parts.get("arguments"), each.text("id"))
+def outputs_of(span: Span) -> Outputs:
+    """Return what a model answered: messages, as each place tells that may, the most faithful first."""
+    choices = [_chosen(each) for each in _choices(span)]
+    return [_messages(span, "gen_ai.output.messages"), choices, flat_messages(span.attributes, OUTPUTS)]
 
 
-def answered_calls(span: Span) -> dict[str, Any]:
+def inputs_of(span: Span) -> list[Fields]:
+    """Return the messages that a model was shown, as each place tells that may, the most faithful last."""
+    events = [
+        Fields({**each.told.data, "role": ROLES[each.name]}, each.told.place, each.told.faults)
+        for each in span.events
+        if each.name in ROLES
+    ]
+    return [*flat_messages(span.attributes, INPUTS), *events, *_messages(span, "gen_ai.input.messages")]
+
+
+def asked_calls(outputs: Outputs) -> list[Asked]:
+    """Return the calls in a model's output, as the first place tells that tells of any."""
+    for messages in outputs:
+        found: list[Asked] = []
+        for call in (each for message in messages for each in asked_in(message)):
+            # The same event may have been recorded of the span and logged.
+            if call.call_id is None or not any(call[1:] == each[1:] for each in found):
+                found.append(call)
+        if found:
+            return found
+    return []
+
+
+def answered_calls(inputs: list[Fields]) -> dict[str, Shown]:
     """Return the answers, by call id, that a model was shown."""
-    return {
-        name: part.data.get("response", part.data.get("result"))
-        for part in _parts(span, "gen_ai.input.messages", "tool_call_response")
-        if (name := part.text("id"))
-    }
+    return {name: shown for message in inputs for name, shown in answers_in(message)}
 
 
-def _parts(span: Span, key: str, kind: str) -> Iterator[Fields]:
-    """Yield the parts of one kind of the messages in an attribute, which is JSON text or an array."""
-    written = span.attributes.data.get(key)
+def earlier_calls(inputs: list[Fields]) -> list[list[Asked]]:
+    """Return the calls of each earlier turn that a model was shown."""
+    return [found for message in inputs if (found := list(asked_in(message)))]
+
+
+def _chosen(event: Event) -> Fields:
+    """Return the message of a choice, which may be its content alone."""
+    told = event.told.data
+    message = told.get("message")
+    held = message if isinstance(message, dict) else {"content": message}
+    outer: dict[str, Any] = {key: told[key] for key in ("tool_calls", "finish_reason") if key in told}
+    return Fields({**outer, **held}, event.told.place, event.told.faults)
+
+
+def _choices(span: Span) -> list[Event]:
+    return [each for each in span.events if each.name == CHOICE]
+
+
+def _tool_messages(span: Span) -> list[Event]:
+    return [each for each in span.events if ROLES.get(each.name) == "tool"]
+
+
+def _kind(span: Span) -> str | None:
+    return span.attributes.text("error.type", "exception.type")
+
+
+def _exception(span: Span, key: str) -> str | None:
+    return next((found for each in span.events if each.name == EXCEPTION and (found := each.told.text(key))), None)
+
+
+def _messages(span: Span, key: str) -> list[Fields]:
+    """Return the messages in an attribute of a span, or else of its events of details."""
+    own = _listed(span.attributes, key)
+    return own or [message for each in span.events if each.name == DETAILS for message in _listed(each.told, key)]
+
+
+def _listed(holder: Fields, key: str) -> list[Fields]:
+    """Return the messages in an attribute, which is JSON text or an array."""
+    written = holder.data.get(key)
     if isinstance(written, str):
         try:
             written = strict_json(written)
         except ValueError as error:
-            span.attributes.faults.add(span.attributes.at(key), "bad-attribute", f"not JSON: {error}", lost=False)
-            return
+            holder.faults.add(holder.at(key), "bad-attribute", f"not JSON: {error}", lost=False)
+            return []
     if not isinstance(written, list) or not shallow(written):
-        return
-    held = Fields({key: written}, span.attributes.place, span.attributes.faults)
-    for message in held.rows(key):
-        for part in message.rows("parts"):
-            if part.data.get("type") == kind:
-                yield part
+        return []
+    return list(Fields({key: written}, holder.place, holder.faults).rows(key))

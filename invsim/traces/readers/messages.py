@@ -65,7 +65,7 @@ def _add_turn(message: Fields, episode: Episode, key: str | None, dialect: Calla
         dialect(message, turn)
     cut = turn.finish_reason in CUT
     size = turn.size
-    for place, name, written, call_id, broken in _calls(message):
+    for place, name, written, call_id, broken in calls_of(message):
         arguments = parse_arguments(written, cut=cut)
         if broken:
             raw = arguments.raw or (json.dumps(written) if shallow(written) else None)
@@ -84,7 +84,7 @@ def _set_details(message: Fields, turn: Turn) -> None:
         turn.usage = chat_usage(usage)
 
 
-def _calls(message: Fields) -> Iterator[tuple[str, str | None, Any, str | None, bool]]:
+def calls_of(message: Fields) -> Iterator[tuple[str, str | None, Any, str | None, bool]]:
     """Yield (place, tool, arguments as written, call id, whether they failed to parse) of a turn's calls."""
     for call in message.rows("tool_calls"):
         function = call.data.get("function")

@@ -1,30 +1,43 @@
-"""OpenTelemetry spans as OTLP writes them in JSON: whole numbers as text, ids in hex or base64, values in wrappers."""
+"""OpenTelemetry spans with what is told of them: their attributes, their events, log records of their context."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from invsim.traces.reader import Faults
+from invsim.traces.readers.events import CHOICE, DETAILS, Event, is_log_record, read_events
 from invsim.traces.readers.fields import Fields
-from invsim.traces.readers.times import Moment, moment
+from invsim.traces.readers.otlp_values import attributes, identifier, time_of
+from invsim.traces.readers.times import Moment
 
-DEEPEST_VALUE = 50
-"""Levels of arrays and lists of keys within an attribute."""
+MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages")
+"""Attributes that several events may each have a part of."""
 
-_SCALARS = ("stringValue", "string_value", "boolValue", "bool_value", "doubleValue", "double_value", "bytesValue")
-_WHOLE = ("intValue", "int_value")
-_HEX = re.compile(r"[0-9a-fA-F]+")
 _STATUS = {1: "OK", 2: "ERROR", "STATUS_CODE_OK": "OK", "STATUS_CODE_ERROR": "ERROR", "OK": "OK", "ERROR": "ERROR"}
 
 
 @dataclass(frozen=True)
 class Span:
-    """One span; ``status`` is "OK", "ERROR" or None where none was set."""
+    """One span.
+
+    Parameters
+    ----------
+    trace_id, span_id : str
+    parent_id : str or None
+    name : str
+    start, end : Moment or None
+    status : str or None
+        "OK", "ERROR" or None where none was set.
+    message : str or None
+    attributes : Fields
+        Its own, and those of its events of details, but for the messages.
+    place : str
+    events : tuple of Event
+    answered : bool
+        False for a request that only log records tell of, and none of them what was answered.
+    """
 
     trace_id: str
     span_id: str
@@ -36,12 +49,15 @@ class Span:
     message: str | None
     attributes: Fields
     place: str
+    events: tuple[Event, ...] = ()
+    answered: bool = True
 
 
 def spans_of(record: Fields) -> Iterator[Fields]:
     """Yield the spans of an export request, of the part of one, or of a record that is a span itself."""
     if "spanId" in record.data or "span_id" in record.data:
-        yield record
+        if not is_log_record(record):
+            yield record
         return
     for outer in ("resourceSpans", "resource_spans"):
         for resource in record.rows(outer):
@@ -69,85 +85,17 @@ def read_span(fields: Fields) -> Span | None:
         span_id=own,
         parent_id=identifier(fields.text("parentSpanId", "parent_span_id")),
         name=fields.text("name") or "",
-        start=_time(fields, "startTimeUnixNano", "start_time_unix_nano", "start_time"),
-        end=_time(fields, "endTimeUnixNano", "end_time_unix_nano", "end_time"),
+        start=time_of(fields, "startTimeUnixNano", "start_time_unix_nano", "start_time"),
+        end=time_of(fields, "endTimeUnixNano", "end_time_unix_nano", "end_time"),
         status=_STATUS.get(code) if isinstance(code, str | int) else None,
         message=status.text("message", "description") if status else None,
         attributes=attributes(fields),
         place=fields.place,
+        events=read_events(fields),
     )
 
 
-def identifier(written: str | None) -> str | None:
-    """Return an id in lower-case hex, whether it was written so or in base64; other ids stay as they are."""
-    if not written:
-        return None
-    if len(written) in (16, 32) and _HEX.fullmatch(written):
-        return written.lower()
-    if len(written) in (12, 24) and written.endswith("="):
-        try:
-            return base64.b64decode(written, validate=True).hex()
-        except (binascii.Error, ValueError):
-            return written
-    return written
-
-
-def attributes(fields: Fields) -> Fields:
-    """Return the attributes of a span as one flat object; of a key written twice the last value counts."""
-    written = fields.data.get("attributes")
-    found: dict[str, Any] = {}
-    if isinstance(written, dict):
-        found = {key: _value(each) if _is_wrapped(each) else each for key, each in written.items()}
-    else:
-        for pair in fields.rows("attributes"):
-            if key := pair.text("key"):
-                found[key] = _value(pair.data.get("value"))
-    return Fields(found, fields.at("attributes"), fields.faults)
-
-
-def _is_wrapped(value: Any) -> bool:
-    return isinstance(value, dict) and len(value) == 1 and next(iter(value)).endswith(("Value", "_value"))
-
-
-def _value(wrapped: Any, depth: int = DEEPEST_VALUE) -> Any:
-    """Return the value inside an ``AnyValue``; null for what is none, or nests too deeply."""
-    if not isinstance(wrapped, dict) or depth == 0:
-        return wrapped if isinstance(wrapped, str | int | float | bool) else None
-    for key in _SCALARS:
-        if key in wrapped:
-            return wrapped[key]
-    for key in _WHOLE:
-        if key in wrapped:
-            return _whole(wrapped[key])
-    for key in ("arrayValue", "array_value"):
-        if isinstance(inner := wrapped.get(key), dict) and isinstance(items := inner.get("values", []), list):
-            return [_value(each, depth - 1) for each in items]
-    for key in ("kvlistValue", "kvlist_value"):
-        if isinstance(inner := wrapped.get(key), dict) and isinstance(items := inner.get("values", []), list):
-            pairs = [each for each in items if isinstance(each, dict) and isinstance(each.get("key"), str)]
-            return {each["key"]: _value(each.get("value"), depth - 1) for each in pairs}
-    return None
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, str) and re.fullmatch(r"-?\d{1,25}", value, re.ASCII):
-        return int(value)
-    return value
-
-
-def _time(fields: Fields, *keys: str) -> Moment | None:
-    for key in keys:
-        value = fields.data.get(key)
-        if value in (None, 0, "0"):
-            continue
-        found = moment(value)
-        if found is None:
-            fields.faults.add(fields.at(key), "bad-time", f"no time: {str(value)[:40]!r}", lost=False)
-        return found
-    return None
-
-
-def without_duplicates(spans: Iterator[Span], faults: Faults) -> list[Span]:
+def without_duplicates(spans: Iterable[Span], faults: Faults) -> list[Span]:
     """Return each span once, in order. Of two versions the one with a status is kept, then the one that ended later.
 
     An id counts within its trace: the same span id in another trace is another span.
@@ -163,6 +111,56 @@ def without_duplicates(spans: Iterator[Span], faults: Faults) -> list[Span]:
         if _finality(span) > _finality(before):
             kept[key] = span
     return list(kept.values())
+
+
+def with_events(spans: Iterable[Span], records: Iterable[Event], default: str) -> list[Span]:
+    """Return spans with the log records of their context; a context that has no span becomes one.
+
+    Parameters
+    ----------
+    spans : iterable of Span
+    records : iterable of Event
+    default : str
+        Trace of records that name neither a trace nor a conversation.
+    """
+    held: dict[tuple[str, str], list[Event]] = {}
+    for each in records:
+        trace = each.trace_id or each.told.text("gen_ai.conversation.id") or default
+        held.setdefault((trace, each.span_id or each.told.place), []).append(each)
+    found = [replace(span, events=(*span.events, *held.pop((span.trace_id, span.span_id), ()))) for span in spans]
+    found += [_from_records(trace, own, events) for (trace, own), events in held.items()]
+    return [_with_details(each) for each in found]
+
+
+def _from_records(trace: str, own: str, events: list[Event]) -> Span:
+    times = sorted(each.at for each in events if each.at is not None)
+    first = events[0].told
+    named = (each.told.text("gen_ai.operation.name") for each in events if each.name == DETAILS)
+    operation = next((each for each in named if each), "chat")
+    return Span(
+        trace_id=trace,
+        span_id=own,
+        parent_id=None,
+        name="",
+        start=times[0] if times else None,
+        end=times[-1] if times else None,
+        status=None,
+        message=None,
+        attributes=Fields({"gen_ai.operation.name": operation}, first.place, first.faults),
+        place=first.place,
+        events=tuple(events),
+        answered=any(each.name == CHOICE or each.told.data.get(MESSAGES[1]) for each in events),
+    )
+
+
+def _with_details(span: Span) -> Span:
+    """Return a span with the attributes of its events of details; its own come first, so that a bill counts once."""
+    told: dict[str, Any] = {}
+    for each in span.events:
+        if each.name == DETAILS:
+            told = {**{key: value for key, value in each.told.data.items() if key not in MESSAGES}, **told}
+    own = span.attributes
+    return replace(span, attributes=Fields({**told, **own.data}, own.place, own.faults)) if told else span
 
 
 def _finality(span: Span) -> tuple[bool, int, int]:
