@@ -196,6 +196,14 @@ def test_calls_of_a_branch_that_was_left_and_of_the_one_that_replaced_it_are_no_
     assert (left[1].first_ok, left[1].retries, left[1].ended) == (None, 0, "censored")
 
 
+def test_model_that_was_left_did_not_give_up(orchard: list[Any], read: Read) -> None:
+    rows, _ = read([*orchard[:10], asks("p1", "o9", None), *orchard[10:]])
+    left = [each for each in rows if each.episode_id == "orchard#o8"]
+    assert outcome(left) == ["censored"]
+    rows, _ = read([*orchard[:10], asks("p1", "o9", None)])
+    assert outcome(rows[-1:]) == ["gave_up"]
+
+
 def test_branch_of_a_branch_and_both_of_one_fork(orchard: list[Any], read: Read) -> None:
     lines = [
         *orchard[:10],
@@ -263,13 +271,18 @@ def test_what_hangs_from_a_turn_besides_forks_nothing(orchard: list[Any], read: 
         {"type": "progress", "uuid": f"h{at}", "parentUuid": parent, "sessionId": "orchard", "data": {}}
         for at, parent in enumerate(["o1", "h0", "o5", "o12"])
     ]
-    rows, _ = read([*orchard[:10], *progress])
+    rows, _ = read([*orchard[:10], *progress[:3]])
     assert [each.episode_id for each in rows] == ["orchard"] * 4
+    whole, _ = read(orchard)
+    late = {**progress[0], "uuid": "h9", "parentUuid": "o9"}  # it is the messages that tell what was kept
+    assert brief(read([*orchard, *progress, late])[0]) == brief(whole)
 
 
 def test_compaction_goes_on(orchard: list[Any], read: Read) -> None:
     boundary, summary = orchard[15], orchard[16]
     whole, _ = read(orchard)
+    boundary["logicalParentUuid"] = "o9"  # of the other branch
+    assert [each.call_id for each in read(orchard)[0]][3:] == ["toolu_d", "toolu_f", "toolu_e"]
     del boundary["logicalParentUuid"]
     assert brief(read(orchard)[0]) == brief(whole)
     summary["parentUuid"] = None  # an older client marks no boundary
@@ -376,6 +389,8 @@ def test_after_an_error_of_the_service_nothing_was_given_up(orchard: list[Any], 
     assert outcome(rows) == ["censored"]
     rows, _ = read([*failed, {**gone, "parentUuid": "o6"}])  # no turn: the log ends on the failed call
     assert outcome(rows) == ["censored"]
+    named = {**gone, "message": {**gone["message"], "model": "claude-garden-1"}}
+    assert outcome(read([*failed, words, named])[0]) == ["censored"]
     rows, _ = read([*failed, words, gone, prompt("p2", "o19"), asks("p3", "p2", None)])
     assert outcome(rows) == ["gave_up"]
     assert [each.step for each in rows] == [0, 0, 1]

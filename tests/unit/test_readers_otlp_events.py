@@ -173,7 +173,7 @@ def test_call_that_is_told_of_everywhere_counts_once(read: Read) -> None:
         "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "dig",
         "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": '{"row": 1}',
     }
-    details = event(DETAILS, **{**CHAT, OUTPUT: json.dumps([turn(part("k", row=1))])})
+    details = event(DETAILS, **{"gen_ai.usage.input_tokens": 7, OUTPUT: json.dumps([turn(part("k", row=2))])})
     later = span(3, {**CHAT, INPUT: json.dumps([turn(part("k", row=1)), answer("k", "dug")])}, chose())
     ran = tool(2, "dig", {"gen_ai.tool.call.id": "k", "gen_ai.tool.call.result": "deep"})
     whole = [spans(span(1, told, chose(called("k", row=1)), details)), logs(record(1, CHOICE, {"tool_calls": []}))]
@@ -435,6 +435,14 @@ def test_call_without_an_id_takes_no_tool_that_another_turn_asked_for(read: Read
     assert brief(rows) == [(0, 0, "k", "dig", "ok")]
 
 
+def test_tool_of_another_id_or_of_a_later_turn_ran_for_another_call(read: Read) -> None:
+    asks = span(1, CHAT, chose(called("k", row=1)))
+    rows, _ = read(spans(asks, tool(2, "dig", {"gen_ai.tool.call.id": "l"})))
+    assert brief(rows) == [(0, 0, "k", "dig", "missing"), (0, 1, "l", "dig", "ok")]
+    rows, _ = read(spans(asks, span(2, CHAT), tool(3, "dig", {"gen_ai.tool.call.arguments": '{"row": 1}'})))
+    assert brief(rows) == [(0, 0, "k", "dig", "missing"), (1, 0, None, "dig", "ok")]
+
+
 # Histories -----------------------------------------------------------------------------------------------------------
 
 
@@ -523,6 +531,8 @@ def test_log_records_without_a_context(read: Read) -> None:
     ]
     rows, _ = read(logs(loose(1, DETAILS, **{**told, "gen_ai.conversation.id": "talk"})))
     assert [each.episode_id for each in rows] == ["talk"]
+    several = [loose(at, DETAILS, **{**told, "gen_ai.conversation.id": f"talk-{at}"}) for at in (1, 2)]
+    assert [each.episode_id for each in read(logs(*several))[0]] == ["talk-1", "talk-2"]
 
 
 def test_record_that_names_a_tool_is_a_tool(read: Read) -> None:
@@ -534,8 +544,10 @@ def test_record_that_names_a_tool_is_a_tool(read: Read) -> None:
 def test_log_records_of_other_kinds_are_passed_over(read: Read) -> None:
     other = record(9, "exception", {"message": {"tool_calls": [called("a")]}})
     plain = {key: each for key, each in record(9, "x", "hello").items() if key != "eventName"}
+    for each in (other, plain):
+        del each["timeUnixNano"]
     rows, faults = read(logs(other, plain), spans(span(1, CHAT, chose(called("k")))))
-    assert [each.call_id for each in rows] == ["k"]
+    assert [(each.call_id, each.order_source) for each in rows] == [("k", "timestamp")]
     assert faults == []
 
 
