@@ -14,6 +14,7 @@ from invsim.traces.apart import WORKER, Died
 from invsim.traces.native import MAGIC, NATIVE
 from invsim.traces.parquet import NEEDED, Stretch, Torn, check_columns, footer_apart, read_footer, sound
 from invsim.traces.reader import HEAD, Fault, Faults, Reader, get_reader, reader_names
+from invsim.traces.repeats import Repeats
 from invsim.traces.schema import Call
 from invsim.traces.tally import Size, Tally, tally, total
 from invsim.traces.writing import write_calls
@@ -200,6 +201,8 @@ def read_calls(
 ) -> Iterator[tuple[FileReport, Iterator[Call]]]:
     """Yield of each file its report and its calls, in order; the report is complete once the calls are spent.
 
+    A call that a file of the same format before told of counts there alone, but for the native format.
+
     Parameters
     ----------
     paths : iterable of Path
@@ -208,10 +211,16 @@ def read_calls(
     strict : bool
         Raise the first fault as an ``InputError``, in place of counting it.
     """
+    repeats = Repeats()
     for path in paths:
         report, faults, reader = _opened(Path(path), format, strict)
-        calls = iter(()) if reader is None else _guarded(reader, Path(path), faults)
+        calls = iter(()) if reader is None else _new_calls(reader, Path(path), faults, repeats)
         yield report, _measured(calls, report)
+
+
+def _new_calls(reader: Reader, path: Path, faults: Reported, repeats: Repeats) -> Iterator[Call]:
+    calls = _guarded(reader, path, faults)
+    return calls if reader is NATIVE else repeats.without(calls, faults)
 
 
 def _measured(calls: Iterable[Call], report: FileReport) -> Iterator[Call]:
@@ -237,7 +246,7 @@ def read_tally(
 ) -> tuple[Tally, list[FileReport]]:
     """Return the tally of all files, in bounded memory, and a report of each.
 
-    An episode is known by its id within its file; its rows may stand in any order.
+    An episode is known by its id within its file; its rows may stand in any order. Calls count as for ``read_calls``.
 
     Parameters
     ----------
@@ -252,12 +261,12 @@ def read_tally(
     InputError
         With ``strict``, at the first fault.
     """
-    tallies, reports = [], []
+    tallies, reports, repeats = [], [], Repeats()
     for path in map(Path, paths):
         report, faults, reader = _opened(path, format, strict)
         if reader is not None:
             advance = _Share(path, progress)
-            counted, size = _tally_file(path, reader, faults, advance)
+            counted, size = _tally_file(path, reader, faults, repeats, advance)
             report.measure(size)
             tallies.append(counted)
             advance.finish()
@@ -292,10 +301,12 @@ class _Share:
             self.told = upto
 
 
-def _tally_file(path: Path, reader: Reader, faults: Reported, advance: _Share) -> tuple[Tally, Size]:
+def _tally_file(
+    path: Path, reader: Reader, faults: Reported, repeats: Repeats, advance: _Share
+) -> tuple[Tally, Size]:  # fmt: skip
     if reader is NATIVE and _is_parquet(path):
         return _tally_parquet(path, faults, advance)
-    calls = _guarded(reader, path, faults)
+    calls = _new_calls(reader, path, faults, repeats)
     held = list(islice(calls, HELD))
     if len(held) < HELD:
         return tally(held)

@@ -10,10 +10,10 @@ is the session's episode. A branch that was left is an episode of its own, SESSI
 - its task is the session, which is the cluster that both belong to.
 
 A line whose parent is not in the file begins an episode in the same way, and what was before it is left. A session that
-was taken up again under another id, with copies of its lines, hangs from the lines that it copied, in the same file;
-what stands in another file is another trace. Compaction forks nothing: the session goes on. Sidechains, the sessions of
-subagents, are episodes of their own. Without links the order is the file's ("index", and "flattened" if there are forks
-besides).
+was taken up again under another id, with copies of its lines, hangs from the lines that it copied, in the same file; of
+files that are read together the first counts what both tell of (``traces.repeats``). Compaction forks nothing: the
+session goes on. Sidechains, the sessions of subagents, are episodes of their own. Without links the order is the file's
+("index", and "flattened" if there are forks besides).
 
 Lines that share a message id are one turn, with one bill, of which the last line has the final figures; a call's answer
 may stand between two of them. A message id used again in another session, or under another request id, is another turn.
