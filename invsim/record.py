@@ -128,10 +128,15 @@ class Recorder:
     model, arm : str
     write : callable
         Takes the rows.
+    seed : int, optional
+        Of the run. Without it the arms of a trace pass for runs with random numbers of their own.
     """
 
-    def __init__(self, plan: Plan, *, model: str, arm: str, write: Callable[[Call], None]) -> None:
+    def __init__(
+        self, plan: Plan, *, model: str, arm: str, write: Callable[[Call], None], seed: int | None = None
+    ) -> None:
         self._run = "/".join(quote(name, safe="") for name in (plan.name, model, arm))
+        self._seed = None if seed is None else str(seed)
         self._model, self._arm, self._tool, self._write = model, arm, plan.domain.name, write
         self._when = conditions(plan.domain.policies)
         self._repetitions = repetitions(plan)
@@ -147,6 +152,7 @@ class Recorder:
             "trial": self._repetitions[exchange.episode],
             "model": self._model,
             "arm": self._arm,
+            "seed": self._seed,
             "tool": self._tool,
         }
         return exchange_to_call(exchange, when=self._when, **(known | extra))

@@ -29,7 +29,7 @@ _ODD = re.compile(r"[^\w.-]+")
     default="model,shape",
     show_default=True,
     metavar="COLUMNS",
-    help="Cells: model, shape, constraint; of files of counts, arm.",
+    help="Cells: model, shape, constraint, arm.",
 )
 @click.option(
     "--cluster",
@@ -240,6 +240,9 @@ def _print_tables(found: Fit, reports: Sequence[FileReport], written: Sequence[P
         click.echo(f"no data: {kind}: {next(row['reason'] for row in cells if row['kind'] == kind)}")
     for reason, names in _unknown(found, others).items():
         click.echo(one_line(f"not identified: {', '.join(names)}: {reason}"))
+    if found.arms > 1:
+        same = f"note: {found.arms} arms of a simulation meet the same random numbers"
+        click.echo(f"{same}; trials that they may repeat count once")
     for reason, count in found.left_out.items():
         click.echo(one_line(f"left out: {count:,}, {reason}"))
     for report in reports:

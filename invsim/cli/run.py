@@ -169,7 +169,7 @@ def run(
                         replications=replications,
                         seed=seed,
                         observe=observe,
-                        watch=None if write is None else _watch(plan, model.name, write),
+                        watch=None if write is None else _watch(plan, model.name, seed, write),
                         engine=engine,
                         pmf=() if pmf is None else split_names(pmf, "--pmf"),
                         precision=precision,
@@ -267,10 +267,10 @@ def _recording(trace: Path | None) -> Iterator[Callable[[Call], None] | None]:
         yield writer.write
 
 
-def _watch(plan: Plan, model: str, write: Callable[[Call], None]) -> Watch:
+def _watch(plan: Plan, model: str, seed: int, write: Callable[[Call], None]) -> Watch:
     from invsim.record import Recorder
 
-    return lambda arm: Recorder(plan, model=model, arm=arm.name, write=write)
+    return lambda arm: Recorder(plan, model=model, arm=arm.name, write=write, seed=seed)
 
 
 def _observer(plan: Plan, model: str, out: Path | None, tick: Any) -> Observer:

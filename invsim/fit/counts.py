@@ -65,8 +65,8 @@ def tally_from_counts(path: Path, *, faults: Faults | None = None) -> Frames:
                 raise InputError(error.what, where=f"{path}, line {line}", value=error.value) from None
             faults.add(f"line {line}", "bad-count", str(error))
     return Frames(
-        pl.DataFrame(trials, schema={**TRIALS, "arm": pl.String}),
-        pl.DataFrame(episodes, schema={**EPISODES, "arm": pl.String}),
+        pl.DataFrame(trials, schema=TRIALS),
+        pl.DataFrame(episodes, schema=EPISODES),
     )
 
 

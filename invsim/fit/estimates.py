@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 
 from invsim.fit.evidence import CELLS, MISSING, Evidence
 from invsim.stats.clusters import cluster_robust_rate
-from invsim.stats.design import design_effect, intra_cluster_correlation
+from invsim.stats.design import design_effect, intra_cluster_correlation, unrepeated
 from invsim.stats.intervals import jeffreys
 from invsim.stats.pooling import pool
 
@@ -39,7 +40,7 @@ class Rate:
     rate : float or None
         applied / trials.
     interval : pair or None
-        Jeffreys: trials taken for independent.
+        Jeffreys: trials taken for independent, but for those that arms of one seed may repeat.
     clusters : int or None
         Tasks; None where some trials name none.
     cluster_interval : pair or None
@@ -77,11 +78,25 @@ class Rate:
 
 @dataclass(frozen=True)
 class Counts:
-    """Trials of one cell, by task."""
+    """Trials of one cell, by task.
+
+    Parameters
+    ----------
+    applied, trials : list of int
+    worth : list of float
+        What the trials come to where arms of one seed may repeat each other's; see ``unrepeated``.
+    tasks : list of str or None
+    """
 
     applied: list[int]
     trials: list[int]
+    worth: list[float]
     tasks: list[str | None]
+
+    @property
+    def hits(self) -> list[float]:
+        """``applied``, scaled as the trials are."""
+        return [min(x * w / n, w) for x, n, w in zip(self.applied, self.trials, self.worth, strict=True)]
 
     @property
     def clustered(self) -> bool:
@@ -95,21 +110,31 @@ ByCell = Mapping[Key, Counts]
 def by_parameter(evidence: Evidence) -> dict[str, dict[Key, Counts]]:
     """Return the counts of each parameter, by cell; cells without a trial are left out."""
     found: dict[str, dict[Key, Counts]] = {}
-    for *key, parameter, task, applied, trials in evidence.rates.iter_rows():
-        if trials:
-            cell = found.setdefault(parameter, {}).setdefault(tuple(key), Counts([], [], []))
-            cell.applied.append(applied)
-            cell.trials.append(trials)
-            cell.tasks.append(task)
+    rows = (row for row in evidence.rates.iter_rows() if row[-1])
+    for (*key, parameter, task), runs in groupby(rows, key=lambda row: row[:-4]):
+        cell = found.setdefault(parameter, {}).setdefault(tuple(key), Counts([], [], [], []))
+        told = [(seed, x, n) for *_, seed, _, x, n in runs]
+        cell.applied.append(sum(x for _, x, _ in told))
+        cell.trials.append(sum(n for _, _, n in told))
+        cell.worth.append(worth_of((seed, n) for seed, _, n in told))
+        cell.tasks.append(task)
     return found
+
+
+def worth_of(runs: Iterable[tuple[str | None, int]]) -> float:
+    """Return what trials come to, given the seed and the number of each run."""
+    by_seed: dict[str | None, list[int]] = {}
+    for seed, n in runs:
+        by_seed.setdefault(seed, []).append(n)
+    return sum(float(sum(each)) if seed is None else unrepeated(each) for seed, each in by_seed.items())
 
 
 def correlation(counts: ByCell) -> float | None:
     """Return how alike two trials of one task are, given the cell's rate; None where nothing tells."""
     told = [(at, each) for at, each in enumerate(counts.values()) if each.clustered]
-    y = [y for _, each in told for y in each.applied]
-    m = [m for _, each in told for m in each.trials]
-    return intra_cluster_correlation(y, m, [at for at, each in told for _ in each.trials])
+    y = [y for _, each in told for y in each.hits]
+    m = [m for _, each in told for m in each.worth]
+    return intra_cluster_correlation(y, m, [at for at, each in told for _ in each.worth])
 
 
 def estimate(
@@ -155,14 +180,15 @@ def _unknown(evidence: Evidence, key: Key, parameter: str) -> Rate:
 
 
 def _known(parameter: str, counts: ByCell, confidence: float, correlation: float) -> dict[Key, Rate]:
-    x = np.array([sum(each.applied) for each in counts.values()], dtype=np.float64)
-    n = np.array([sum(each.trials) for each in counts.values()], dtype=np.float64)
+    totals = [(sum(each.applied), sum(each.trials), sum(each.worth)) for each in counts.values()]
+    n = np.array([worth for _, _, worth in totals], dtype=np.float64)
+    x = np.minimum(np.array([hits * worth / total for hits, total, worth in totals], dtype=np.float64), n)
     bounds = jeffreys(x, n, confidence=confidence)
     across = _across_tasks({key: each for key, each in counts.items() if each.clustered}, confidence)
     rates = {}
     for at, (key, each) in enumerate(counts.items()):
-        hits, total = sum(each.applied), sum(each.trials)
-        worth = total / (design_effect(each.trials, correlation) if each.clustered else 1.0)
+        hits, total, worth = totals[at]
+        worth /= design_effect(each.worth, correlation) if each.clustered else 1.0
         effective = hits * worth / total
         rates[key] = Rate(
             key,
@@ -187,7 +213,7 @@ def _across_tasks(counts: ByCell, confidence: float) -> dict[Key, Pair]:
     found: dict[Key, Pair] = {}
     for keys in sizes.values():
         bounds = cluster_robust_rate(
-            [counts[key].applied for key in keys], [counts[key].trials for key in keys], confidence=confidence
+            [counts[key].hits for key in keys], [counts[key].worth for key in keys], confidence=confidence
         )
         found |= {key: (float(bounds.lo[at]), float(bounds.hi[at])) for at, key in enumerate(keys)}
     return found
@@ -201,12 +227,12 @@ def _pooled(group: Mapping[Key, Rate], confidence: float) -> dict[Key, Rate]:
     n = np.array([each.worth for each in rates])
     x = n * np.array([each.rate or 0.0 for each in rates])
     together = pool(x, n)
-    bounds = together.interval(confidence=confidence)
+    means, bounds = together.mean, together.interval(confidence=confidence)
     alpha, beta = together.matched()
     return {
         each.key: replace(
             each,
-            pooled=float(together.mean[at]),
+            pooled=float(means[at]),
             pooled_interval=(float(bounds.lo[at]), float(bounds.hi[at])),
             posterior=(float(alpha[at]), float(beta[at])),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -49,9 +50,12 @@ class Evidence:
     keys : list of tuple
         The grid: every model with every combination of the other columns that was seen.
     rates : DataFrame
-        Columns of ``by``, parameter, task, applied, trials.
+        Columns of ``by``, parameter, task, seed, within, applied, trials; ``within`` is the arm, where arms of a seed
+        may repeat each other's trials.
     laws : DataFrame
-        Columns of ``by``, parameter, task, outcome (1..4, or 5 for never), n.
+        Columns of ``by``, parameter, task, seed, within, outcome (1..4, or 5 for never), n.
+    arms : int
+        Most arms of one seed.
     left_out : dict of reason to count
     why : dict of (key, parameter) to str
         What was seen of a parameter that nothing is known of.
@@ -61,6 +65,7 @@ class Evidence:
     keys: list[tuple[str, ...]]
     rates: pl.DataFrame
     laws: pl.DataFrame
+    arms: int
     left_out: dict[str, int]
     why: dict[tuple[tuple[str, ...], str], str]
 
@@ -79,40 +84,37 @@ def gather(tally: TallyLike, *, by: Sequence[str], loose: bool) -> Evidence:
     Raises
     ------
     InputError
-        A column that the tally does not have.
+        A column that cells cannot go by.
     """
     frames = combined([tally])
     if "model" not in by or len(set(by)) < len(by):
         raise InputError("goes by model, and by each column once", where="by", value=",".join(by))
     for name in by:
-        text = frames.trials.schema.get(name) == pl.String and frames.episodes.schema.get(name, pl.String) == pl.String
-        if not text or name not in BY:
-            known = [each for each in BY if each in frames.trials.columns]
-            without = f"; traces are not counted by {name}, files of counts are" if name in BY else ""
-            raise InputError(f"goes by any of {', '.join(known)}{without}", where="by", value=name)
+        if name not in BY:
+            raise InputError(f"goes by any of {', '.join(BY)}", where="by", value=name)
     named = pl.col("model").fill_null(UNNAMED)
     trials = _trials(frames.trials.with_columns(named), by, loose)
     episodes = _with_shapes(frames.episodes.with_columns(named), frames.trials)
-    told = [each for each in by if each not in episodes.columns]
-    episodes = episodes.with_columns(pl.lit(None, pl.String).alias(each) for each in told)
     if "shape" not in by:  # then neither a missing shape nor a text for a hint is in the way
         nothing = {"unshaped": pl.lit(False), "texted": pl.lit(False)}
         episodes = episodes.with_columns(shape=pl.lit(None, pl.String), **nothing)
     firsts, laws = _first_tries(episodes, by), _laws(episodes, by)
     rates = pl.concat([trials, firsts])
     keys = _grid(pl.concat([rates.select(by), laws.select(by)]), by)
-    left_out = _left_out([trials, firsts, laws])
     unplaced = _unplaced(episodes)
     doubtful = pl.col("parameter").str.starts_with("p_unaided") & pl.col("model").is_in(list(unplaced))
-    cell = [*by, "parameter", "task"]
-    used = rates.filter(pl.col("reason").is_null() & ~doubtful).group_by(cell)
+    beside = pl.when(doubtful).then(pl.lit("episode: beside successes of unknown shape"))
+    rates = rates.with_columns(reason=pl.coalesce("reason", beside))
+    cell = [*by, "parameter", "task", "seed", "within"]
+    used = rates.filter(pl.col("reason").is_null()).group_by(cell)
     ended = laws.filter(pl.col("reason").is_null()).group_by(*cell, "outcome")
     return Evidence(
         by=tuple(by),
         keys=keys,
         rates=used.agg(applied=pl.col("n").filter(pl.col("applied")).sum(), trials=pl.col("n").sum()).sort(cell),
         laws=ended.agg(pl.col("n").sum()).sort(*cell, "outcome"),
-        left_out=left_out,
+        arms=_arms([rates, laws]),
+        left_out=_left_out([rates, laws]),
         why=_why([rates, laws], by) | _doubts(keys, by, unplaced),
     )
 
@@ -135,7 +137,7 @@ def _trials(frame: pl.DataFrame, by: Sequence[str], loose: bool) -> pl.DataFrame
         .when(injected == "conflict").then(pl.lit("conflict"))
         .otherwise(pl.lit("p_apply"))
     )  # fmt: skip
-    return frame.select(*by, parameter=parameter, applied=applied, reason=reason, n="n", task="task")
+    return frame.select(*by, parameter=parameter, applied=applied, reason=reason, n="n", task="task", **_run())
 
 
 def _first_tries(episodes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -152,11 +154,11 @@ def _first_tries(episodes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     )  # fmt: skip
     again = pl.when(injected == "conflict").then(pl.lit("p_fresh")).otherwise(pl.lit("p_unaided"))
     told = known.with_columns(applied="first_ok", reason=reason, again=again)
-    columns = ["applied", "reason", "n", "task"]
-    whole = told.select(*by, pl.col("again").alias("parameter"), *columns)
+    columns: dict[str, Any] = {"applied": "applied", "reason": "reason", "n": "n", "task": "task", **_run()}
+    whole = told.select(*by, pl.col("again").alias("parameter"), **columns)
     occurrence = pl.when("first_occurrence").then(pl.lit("p_unaided_first")).otherwise(pl.lit("p_unaided_repeat"))
     split = told.filter((injected == "nothing") & pl.col("first_occurrence").is_not_null())
-    return pl.concat([whole, split.select(*by, occurrence.alias("parameter"), *columns)])
+    return pl.concat([whole, split.select(*by, occurrence.alias("parameter"), **columns)])
 
 
 def _laws(episodes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -172,7 +174,18 @@ def _laws(episodes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         .when((ended == "completed") & (retries < 1)).then(pl.lit("retry law: completed without a retry"))
     )  # fmt: skip
     parameter = pl.when(injected == "nothing").then(pl.lit("retry")).otherwise(pl.lit("retry_injected"))
-    return failed.select(*by, parameter=parameter, outcome=outcome, reason=reason, n="n", task="task")
+    return failed.select(*by, parameter=parameter, outcome=outcome, reason=reason, n="n", task="task", **_run())
+
+
+def _run() -> dict[str, Any]:
+    """Return the columns that tell which trials may repeat each other: a seed, and of what has one the arm."""
+    return {"seed": pl.col("seed"), "within": pl.when(pl.col("seed").is_not_null()).then("arm")}
+
+
+def _arms(frames: Sequence[pl.DataFrame]) -> int:
+    """Return how many arms of one seed there are at the most."""
+    runs = pl.concat([frame.select("seed", "within") for frame in frames]).drop_nulls().unique()
+    return max((each.height for each in runs.partition_by("seed")), default=0)
 
 
 def _unkeyed(by: Sequence[str]) -> pl.Expr:

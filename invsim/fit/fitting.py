@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from invsim.errors import InputError, UnknownNameError
-from invsim.fit.estimates import Key, Rate, by_parameter, correlation, estimate
+from invsim.fit.estimates import Key, Rate, by_parameter, correlation, estimate, worth_of
 from invsim.fit.evidence import CELLS, EXHAUSTED, LAWS, MISSING, RATES, Evidence, gather
 from invsim.fit.frames import TallyLike
 from invsim.stats.arrays import tail
@@ -65,6 +66,8 @@ class Fit:
     laws : tuple of Law
     correlation : dict of parameter to float or None
         Of two trials of one task; None where nothing tells.
+    arms : int
+        Most arms of one seed, which may repeat each other's trials.
     left_out : dict of reason to int
         Trials, and episodes where the reason says so, that no estimate rests on.
     """
@@ -76,6 +79,7 @@ class Fit:
     rates: tuple[Rate, ...]
     laws: tuple[Law, ...]
     correlation: dict[str, float | None]
+    arms: int
     left_out: dict[str, int]
 
     @property
@@ -161,7 +165,8 @@ def fit(
     is told nothing takes the shape of its class, or else of its task. The retry law counts failed first tries by the
     retry that recovered.
 
-    Arms of one simulated run meet the same random numbers, so their trials repeat each other: fit one arm of it.
+    Arms of one simulated run meet the same random numbers, so that one may repeat the trials of another. Trials count
+    as many as they then are worth, at the least; see ``invsim.stats.design.unrepeated``.
     """
     tail(confidence)
     if cluster not in CLUSTERS:
@@ -184,18 +189,19 @@ def fit(
         rates=tuple(rates),
         laws=tuple(each for parameter in LAWS for each in _laws(evidence, parameter, clustered=cluster == "task")),
         correlation=alike,
+        arms=evidence.arms,
         left_out=evidence.left_out,
     )
 
 
 def _laws(evidence: Evidence, parameter: str, *, clustered: bool) -> list[Law]:
-    cells: dict[Key, dict[str | None, list[int]]] = {}
-    for *cell, name, task, outcome, n in evidence.laws.iter_rows():
+    cells: dict[Key, dict[str | None, _Episodes]] = {}
+    for *cell, name, task, seed, within, outcome, n in evidence.laws.iter_rows():
         if name == parameter and n:
-            cells.setdefault(tuple(cell), {}).setdefault(task, [0] * EXHAUSTED)[outcome - 1] += n
+            cells.setdefault(tuple(cell), {}).setdefault(task, _Episodes()).add(seed, within, outcome, n)
     # Whether the first retry recovers stands for the law where tasks are alike.
     rows = [
-        (each[0], sum(each), at)
+        (min(each.counts[0] * each.worth / sum(each.counts), each.worth), each.worth, at)
         for at, tasks in enumerate(cells.values())
         if None not in tasks
         for each in tasks.values()
@@ -209,7 +215,24 @@ def _laws(evidence: Evidence, parameter: str, *, clustered: bool) -> list[Law]:
             why = evidence.why.get((key, parameter), MISSING[parameter])
             found.append(Law(key, parameter, status="unidentified", reason=why))
             continue
-        summed = [sum(each) for each in zip(*tasks.values(), strict=True)]
-        effect = 1.0 if None in tasks else design_effect([sum(each) for each in tasks.values()], alike)
-        found.append(Law(key, parameter, tuple(summed[:-1]), summed[-1], sum(summed) / effect))
+        summed = [sum(each) for each in zip(*(each.counts for each in tasks.values()), strict=True)]
+        worths = [each.worth for each in tasks.values()]
+        effect = 1.0 if None in tasks else design_effect(worths, alike)
+        found.append(Law(key, parameter, tuple(summed[:-1]), summed[-1], sum(worths) / effect))
     return found
+
+
+class _Episodes:
+    """Failed first tries of one task: by outcome, and by the run that each is of."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * EXHAUSTED
+        self._runs: Counter[tuple[str | None, str | None]] = Counter()
+
+    def add(self, seed: str | None, within: str | None, outcome: int, n: int) -> None:
+        self.counts[outcome - 1] += n
+        self._runs[seed, within] += n
+
+    @property
+    def worth(self) -> float:
+        return worth_of((seed, n) for (seed, _), n in self._runs.items())

@@ -12,6 +12,8 @@ TRIALS = {
     "model": pl.String,
     "task": pl.String,
     "constraint": pl.String,
+    "arm": pl.String,
+    "seed": pl.String,
     "shape": pl.String,
     "kind": pl.String,
     "attribution": pl.String,
@@ -20,12 +22,15 @@ TRIALS = {
     "next_ok": pl.Boolean,
     "n": pl.Int64,
 }
-"""A trial is one shown hint, or one injected fix, and the first call that could obey it."""
+"""A trial is one shown hint, or one injected fix, and the first call that could obey it. Arms of one seed, of a
+simulation, meet the same random numbers."""
 
 EPISODES = {
     "model": pl.String,
     "task": pl.String,
     "constraint": pl.String,
+    "arm": pl.String,
+    "seed": pl.String,
     "shape": pl.String,
     "injected": pl.String,
     "first_occurrence": pl.Boolean,
@@ -41,11 +46,11 @@ class TallyLike(Protocol):
 
     @property
     def trials(self) -> pl.DataFrame:
-        """Columns ``TRIALS``, and further ones that a fit may go by."""
+        """Columns ``TRIALS``."""
 
     @property
     def episodes(self) -> pl.DataFrame:
-        """Columns ``EPISODES``, and the same further ones."""
+        """Columns ``EPISODES``."""
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,26 @@ def intra_cluster_correlation(successes: npt.ArrayLike, trials: npt.ArrayLike, c
     return float(np.clip(products[told].sum() / total, 0.0, 1.0)) if total > 0 else None
 
 
+def unrepeated(trials: npt.ArrayLike) -> float:
+    """Return how many independent trials those of several arms are worth that may be the same ones seen again.
+
+    Arms of one simulation meet the same random numbers: what a planner did with a fix in one arm it did in every arm
+    that injected it. Which trials repeat which is not known; at the most, those of a smaller arm are all among those of
+    a larger one. A trial seen k times has the weight k, so that N of them are worth N^2 / sum k^2 (Kish 1965), which
+    then is N^2 / sum over arms (2 j - 1) n_j, the arms numbered j = 1, 2 ... from the largest.
+
+    Parameters
+    ----------
+    trials : array_like, shape (arms,)
+        n, 0 or more.
+    """
+    n: Floats = np.sort(np.asarray(trials, dtype=np.float64))[::-1]
+    total = float(n.sum())
+    if np.count_nonzero(n) < 2:
+        return total
+    return total**2 / float(((2.0 * np.arange(len(n)) + 1.0) * n).sum())
+
+
 def design_effect(trials: npt.ArrayLike, correlation: float) -> float:
     """Return how many clustered trials are worth one independent one: 1 + (sum m^2 / sum m - 1) rho.
 

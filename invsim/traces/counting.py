@@ -99,7 +99,8 @@ class _Count:
         self.matched: Matched = match(batch)
         self.closed = closings(batch)
         self.flat = batch.any_of((rows["order_source"] == "flattened").to_numpy())
-        self.model, self.constraint = coded(rows["model"]), coded(rows["constraint"])
+        self.model = coded(rows["model"])
+        self._runs = {name: coded(rows[name]) for name in ("constraint", "arm", "seed")}
         self.views = views
         views.take(coded(rows["request"]))
         self.hints = _Hints(coded(rows["hint"]), "hint", tuple)
@@ -128,6 +129,10 @@ class _Count:
 
         task, episode = (self.rows[name].gather(self.batch.starts) for name in ("task_id", "episode_id"))
         return coded(pl.select(pl.when(task == "").then(episode).otherwise(task)).to_series())
+
+    def _run(self, rows: Ints) -> dict[str, Coded]:
+        """Return what is known of the run that some rows are of, by column."""
+        return {name: column.at(rows) for name, column in self._runs.items()}
 
     def _success(self, rows: Ints) -> Ints:
         return np.where(self.batch.missing[rows], UNKNOWN, self.batch.ok[rows].astype(np.int64))
@@ -201,7 +206,7 @@ class _Count:
             {
                 "model": self.model.at(acting),
                 "task": self.task.at(episode),
-                "constraint": self.constraint.at(self.batch.starts[episode]),
+                **self._run(self.batch.starts[episode]),
                 "shape": _named(shape, SHAPES),
                 "attribution": _named(np.where(sure, 0, 1), ATTRIBUTIONS),
                 "injected": _named(self.state[episode], STATES),
@@ -232,7 +237,7 @@ class _Count:
             {
                 "model": self.model.at(first),
                 "task": self.task,
-                "constraint": self.constraint.at(first),
+                **self._run(first),
                 "shape": _named(self._shapes(mine), SHAPES),
                 "injected": _named(self.state, STATES),
                 "first_occurrence": np.where(known, occurrence, UNKNOWN),

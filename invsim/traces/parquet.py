@@ -25,7 +25,7 @@ DEPTH = 4
 
 NEEDED = tuple(
     dict.fromkeys(
-        ("task_id", "trial", "model", "arm", "constraint", "step", "seq", "finish_reason", *CHECKED)
+        ("task_id", "trial", "model", "arm", "constraint", "seed", "step", "seq", "finish_reason", *CHECKED)
     )
 )  # fmt: skip
 """Columns without which a row would tell of something else; damage to any other is not the end of its row."""

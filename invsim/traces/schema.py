@@ -73,6 +73,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         Where ``model`` was read.
     arm, constraint : str or None
         Of a simulated or live run.
+    seed : str or None
+        Of a simulated run: its arms meet the same random numbers, stream by stream.
     step, seq : int
         The model's turn within the episode, and the call's place within the turn. Two calls of one step are
         parallel: neither retries the other.
@@ -117,6 +119,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     model_source: str | None = None
     arm: str | None = None
     constraint: str | None = None
+    seed: str | None = None
     step: Int64
     seq: Int64 = 0
     order_source: OrderSource = "index"

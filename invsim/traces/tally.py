@@ -13,9 +13,12 @@ from invsim.traces.trials import Episode, Trial, episode_trials, episodes, in_or
 if TYPE_CHECKING:
     import polars as pl
 
-OF_TRIALS = ("model", "task", "constraint", "shape", "kind", "attribution", "injected", "result", "next_ok")
+OF_TRIALS = (
+    "model", "task", "constraint", "arm", "seed", "shape", "kind", "attribution", "injected", "result", "next_ok",
+)  # fmt: skip
 OF_EPISODES = (
-    "model", "task", "constraint", "shape", "injected", "first_occurrence", "first_ok", "retries", "ended",
+    "model", "task", "constraint", "arm", "seed", "shape", "injected", "first_occurrence", "first_ok", "retries",
+    "ended",
 )  # fmt: skip
 OF_CALLS = ("model", "tool", "outcome")
 _OTHERS = {"next_ok", "first_occurrence", "first_ok"}

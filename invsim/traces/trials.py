@@ -44,6 +44,7 @@ class Trial(NamedTuple):
         Of the call that followed; of the call that was told, where none did.
     task, episode_id : str
     arm, constraint : str or None
+    seed : str or None
     tool : str
     kind : "recovery" or "first_attempt"
     shape : str
@@ -63,6 +64,7 @@ class Trial(NamedTuple):
     episode_id: str
     arm: str | None
     constraint: str | None
+    seed: str | None
     tool: str
     kind: Kind
     shape: str
@@ -80,6 +82,7 @@ class Episode(NamedTuple):
     model : str or None
     task, episode_id : str
     arm, constraint : str or None
+    seed : str or None
     tool : str
     shape : str or None
         Of the fixes injected, else of the first hint, else "text" if there was an error.
@@ -99,6 +102,7 @@ class Episode(NamedTuple):
     episode_id: str
     arm: str | None
     constraint: str | None
+    seed: str | None
     tool: str
     shape: str | None
     injected: Injected
@@ -138,9 +142,9 @@ def episode_trials(calls: Iterable[Call]) -> tuple[list[Trial], Episode]:
     def trial(told: Call, following: Call | None, kind: Kind, shape: str, sure: bool, result: Result) -> Trial:
         acting = told if following is None else following
         return Trial(
-            acting.model, first.task, first.episode_id, first.arm, first.constraint, acting.tool, kind, shape,
-            "certain" if sure and certain else "unknown", result, None if following is None else success(following),
-            state,
+            acting.model, first.task, first.episode_id, first.arm, first.constraint, first.seed, acting.tool, kind,
+            shape, "certain" if sure and certain else "unknown", result,
+            None if following is None else success(following), state,
         )  # fmt: skip
 
     alone = len(ordered) == 1 or ordered[1].step != first.step
@@ -223,7 +227,7 @@ def _outcome(first: Call, mine: Sequence[Sequence[Call]], state: Injected, closi
     else:
         shape = TEXT if errors else None
     return Episode(
-        first.model, first.task, first.episode_id, first.arm, first.constraint, first.tool, shape, state,
+        first.model, first.task, first.episode_id, first.arm, first.constraint, first.seed, first.tool, shape, state,
         None if first.arm is None or first.trial is None else first.trial == 0,
         None if late else first.outcome == "ok",
         sum(call.step > first.step for call in until),

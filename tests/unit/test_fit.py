@@ -21,7 +21,7 @@ from invsim.fit.estimates import predictive
 from invsim.fit.frames import EPISODES, TRIALS
 from invsim.located import Source
 from invsim.stats.clusters import cluster_robust_rate
-from invsim.stats.design import design_effect, intra_cluster_correlation
+from invsim.stats.design import design_effect, intra_cluster_correlation, unrepeated
 from invsim.stats.intervals import jeffreys
 from invsim.stats.pooling import mixture_quantile, pool
 from invsim.traces.reader import Faults
@@ -145,6 +145,28 @@ def test_clusters_are_unknown_where_a_task_is() -> None:
     assert (alone.clusters, alone.cluster_interval) == (1, (0.0, 1.0))
 
 
+def test_arms_of_one_seed_may_repeat_trials_and_those_of_another_do_not() -> None:
+    def of(seeds: tuple[str | None, str | None], **options: Any) -> Fit:
+        runs = [{"arm": arm, "seed": seed} for arm, seed in zip(("A1", "A2D"), seeds, strict=True)]
+        trials = [trial(result, n, **run) for run in runs for result, n in (("applied", 8), ("other", 2))]
+        ends = tuple(episode(5, **run) for run in runs)
+        return fit(tally(*trials, episodes=ends), **options)
+
+    repeated, apart = of(("1", "1")), of(("1", "2"))
+    rate = repeated.rate("p_apply", "m", ADD)
+    assert (rate.applied, rate.trials, rate.worth, rate.posterior) == (16, 20, 10.0, (8.5, 2.5))
+    assert rate.interval == pytest.approx(jeffreys(8, 10).pair())
+    law = repeated.law("retry", "m", ADD)
+    assert (law.counts, law.episodes, law.worth) == ((10, 0, 0, 0), 10, 5.0)
+    assert (repeated.rate("p_unaided", "m", ADD).worth, repeated.arms, apart.arms) == (5.0, 2, 1)
+    assert "worth 10.0 independent trials" in repeated.models()["m"]
+    for other in (apart, of((None, None))):
+        assert other.rate("p_apply", "m", ADD).posterior == (16.5, 4.5)
+        assert other.law("retry", "m", ADD).worth == 10.0
+    by_arm = of(("1", "1"), by=["model", "shape", "arm"])
+    assert by_arm.rate("p_apply", "m", ADD, "A1").posterior == (8.5, 2.5)
+
+
 def test_models_are_pooled_within_a_shape_and_only_there() -> None:
     counts = {("a", ADD): 9, ("b", ADD): 2, ("c", ADD): 10, ("a", REWRITE): 1, ("b", REWRITE): 3}
     rows = [
@@ -208,7 +230,7 @@ def test_successes_that_could_be_of_any_shape_leave_the_unaided_rate_unidentifie
     rate = found.rate("p_unaided", "m", ADD)
     assert (rate.status, rate.trials, rate.posterior) == ("unidentified", 0, None)
     assert rate.reason.startswith("2 first tries succeeded in tasks that were never told anything")
-    assert found.left_out == {"episode: success of unknown shape": 2}
+    assert found.left_out == {"episode: success of unknown shape": 2, "episode: beside successes of unknown shape": 3}
     whole = of_episodes(*rows, by=["model"]).rate("p_unaided", "m")
     assert (whole.applied, whole.trials) == (2, 5)
 
@@ -262,8 +284,7 @@ def test_an_episode_that_begins_late_says_nothing_of_first_tries_or_of_the_retri
     [
         ({"by": ["shape"]}, "goes by model, and by each column once"),
         ({"by": ["model", "model"]}, "each column once"),
-        ({"by": ["model", "task"]}, "goes by any of model, shape, constraint"),
-        ({"by": ["model", "arm"]}, "goes by any of model, shape, constraint"),
+        ({"by": ["model", "task"]}, "goes by any of model, shape, constraint, arm"),
         ({"cluster": "episode"}, "unknown cluster 'episode'"),
         ({"confidence": 1.0}, "confidence"),
     ],
@@ -324,6 +345,20 @@ def test_a_design_effect_counts_alike_trials_for_less() -> None:
     assert design_effect([1, 1, 1], 0.5) == 1.0
     assert design_effect([4, 4], 1.0) == 4.0
     assert design_effect([2, 6], 0.5) == 1 + (40 / 8 - 1) * 0.5
+
+
+@pytest.mark.parametrize(
+    ("trials", "worth"), [([7], 7), ([7, 0], 7), ([7, 7], 7), ([7, 7, 7], 7), ([2, 6], 64 / 12), ([0], 0), ([], 0)]
+)
+def test_trials_that_arms_may_repeat_are_worth_the_least_that_they_can_be(trials: list[int], worth: float) -> None:
+    assert unrepeated(trials) == pytest.approx(worth)
+
+
+def test_the_worth_of_repeated_trials_is_that_of_their_mean() -> None:
+    """Of 10 trials the arms have the first 10, 6 and 1: the mean over all 17 is as sure as that of so many."""
+    draws = np.random.default_rng(8).random((200_000, 10)) < 0.3
+    seen = sum(draws[:, :n].sum(axis=1) for n in (10, 6, 1)) / 17
+    assert 0.3 * 0.7 / seen.var() == pytest.approx(unrepeated([6, 1, 10]), rel=0.02)
 
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=8), st.data())

@@ -95,12 +95,29 @@ def test_traces_and_typed_counts_are_fitted_together(tmp_path: Path, capsys: Cap
     assert {cell["model"] for cell in found["cells"]} == {"mine", "compliant"}
 
 
-def test_a_trace_is_not_fitted_by_arm_and_the_refusal_says_so(tmp_path: Path, capsys: Capsys) -> None:
-    row = {"episode_id": "e", "step": 1, "tool": "pay", "outcome": "ok", "arm": "A2"}
-    path = tmp_path / "armed.jsonl"
-    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    assert main(["fit", str(path), "--by", "model,arm"]) == 2
-    assert "traces are not counted by arm, files of counts are (got 'arm')" in capsys.readouterr().err
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_arms_that_meet_the_same_random_numbers_tell_no_more_than_one_of_them(
+    suffix: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    """After the rotation both arms meet the stale fix alone, in the same episodes, with the same draws."""
+    path = str(tmp_path / f"both{suffix}")
+    run = ["run", "payments", "--model", "claude-sonnet-4-6", "--replications", str(STREAMS), "--trace"]
+    assert main([*run, path, "--arms", "A1,A2D"]) == 0
+    capsys.readouterr()
+
+    def stale(*args: str) -> list[dict[str, Any]]:
+        rows = fitted(capsys, *args)["parameters"]
+        return [row for row in rows if row["parameter"] == "p_stale" and row["trials"]]
+
+    (together,) = stale(path, "--by", "model,constraint")
+    first, second = stale(path, "--by", "model,constraint,arm")
+    (alone,) = stale(recorded(tmp_path, "claude-sonnet-4-6", "A1", capsys), "--by", "model,constraint")
+    assert (together["trials"], together["worth"]) == (2 * STREAMS, STREAMS)
+    assert first["applied"] == second["applied"] == alone["applied"]
+    for name in ("lo", "hi", "alpha", "beta", "rate"):
+        assert together[name] == pytest.approx(alone[name])
+    assert main(["fit", path]) == 0
+    assert "note: 2 arms of a simulation meet the same random numbers; trials that they" in capsys.readouterr().out
 
 
 def test_a_trace_without_a_hint_leaves_nothing_to_fit(tmp_path: Path, capsys: Capsys) -> None:

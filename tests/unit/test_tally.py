@@ -44,6 +44,7 @@ CALLS = st.builds(
     model=st.sampled_from([None, "m", "n"]),
     arm=st.sampled_from([None, None, "A2D"]),
     constraint=st.sampled_from([None, "funding"]),
+    seed=st.sampled_from([None, None, "7"]),
     step=st.integers(0, 4),
     seq=st.integers(0, 2),
     order_source=st.sampled_from(["index"] * 5 + ["flattened"]),
