@@ -47,15 +47,16 @@ def dtypes() -> dict[str, Any]:
     return {name: pl.Int64 if name in whole else pl.String for name in Call.__struct_fields__}
 
 
-def frame(calls: Sequence[Call]) -> pl.DataFrame:
-    """Return calls as columns; an empty composite is null."""
+def frame(calls: Sequence[Call], names: Sequence[str] = Call.__struct_fields__) -> pl.DataFrame:
+    """Return calls as columns, all or some; an empty composite is null."""
     import polars as pl
 
+    types = dtypes()
     columns: dict[str, list[Any]] = {}
-    for name in Call.__struct_fields__:
+    for name in names:
         values = [getattr(call, name) for call in calls]
         columns[name] = [_text(value) for value in values] if name in COMPOSITE else values
-    return pl.DataFrame(columns, schema=dtypes())
+    return pl.DataFrame(columns, schema={name: types[name] for name in names})
 
 
 def _text(value: object) -> str | None:

@@ -24,6 +24,7 @@ from invsim.traces.judging import (
     judge_first,
     shape_of,
 )
+from invsim.traces.marks import marks_in
 from invsim.traces.ordered import FINISHED, Batch, Bools, Matched, closings, isin, late, match, silenced
 from invsim.traces.schema import Fix, Op, ParseStatus
 from invsim.traces.tally import OF_EPISODES, OF_TRIALS, Size, Tally, total
@@ -117,7 +118,10 @@ class _Count:
 
         batch = self.batch
         trials = pl.concat([self._recoveries(), self._first_attempts()])
-        size = Size(len(batch.starts), len(batch.step), int(batch.error.sum()), self.matched.turns_retried)
+        size = Size(
+            len(batch.starts), len(batch.step), int(batch.error.sum()), self.matched.turns_retried,
+            marks_in(batch.rows, batch.starts),
+        )  # fmt: skip
         return Tally(trials, self._episodes(), self._calls()), size
 
     def _calls(self) -> pl.DataFrame:

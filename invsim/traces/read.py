@@ -11,6 +11,7 @@ from pathlib import Path
 
 from invsim.errors import InputError, one_line
 from invsim.traces.apart import WORKER, Died
+from invsim.traces.marks import in_common
 from invsim.traces.native import MAGIC, NATIVE
 from invsim.traces.parquet import NEEDED, Stretch, Torn, check_columns, footer_apart, read_footer, sound
 from invsim.traces.reader import HEAD, Fault, Faults, Reader, get_reader, reader_names
@@ -247,6 +248,7 @@ def read_tally(
     """Return the tally of all files, in bounded memory, and a report of each.
 
     An episode is known by its id within its file; its rows may stand in any order. Calls count as for ``read_calls``.
+    Episodes that are in two files all the same, call for call, count twice, and are told in the report of the second.
 
     Parameters
     ----------
@@ -261,7 +263,7 @@ def read_tally(
     InputError
         With ``strict``, at the first fault.
     """
-    tallies, reports, repeats = [], [], Repeats()
+    tallies, reports, noted, marks, repeats = [], [], [], [], Repeats()
     for path in map(Path, paths):
         report, faults, reader = _opened(path, format, strict)
         if reader is not None:
@@ -269,8 +271,13 @@ def read_tally(
             counted, size = _tally_file(path, reader, faults, repeats, advance)
             report.measure(size)
             tallies.append(counted)
+            noted.append(faults)
+            marks.append(size.marks)
             advance.finish()
         reports.append(report)
+    for file, earlier, n in in_common(marks):
+        what = f"{n:,} episodes are in {noted[earlier].file} too, call for call"
+        noted[file].add("", "repeated-episodes", f"{what}; if they are the same ones, they count twice", lost=False)
     return total(tallies), reports
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
+from invsim.traces.marks import Marks, marks_of, no_marks
 from invsim.traces.schema import Call
 from invsim.traces.trials import Episode, Trial, episode_trials, episodes, in_order, retried, turns
 
@@ -98,17 +101,27 @@ def episode_key(episode: Episode) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Size:
-    """What there was to count: episodes, calls, errors, and turns of a tool that followed one with an error."""
+    """What there was to count.
+
+    Parameters
+    ----------
+    episodes, calls, errors : int
+    retries : int
+        Turns of a tool that followed one with an error.
+    marks : ndarray
+        What tells each episode; see ``invsim.traces.marks``.
+    """
 
     episodes: int = 0
     calls: int = 0
     errors: int = 0
     retries: int = 0
+    marks: Marks = field(default_factory=no_marks, compare=False, repr=False)
 
     def __add__(self, other: Size) -> Size:
         return Size(
             self.episodes + other.episodes, self.calls + other.calls, self.errors + other.errors,
-            self.retries + other.retries,
+            self.retries + other.retries, np.concatenate([self.marks, other.marks]),
         )  # fmt: skip
 
 
@@ -117,12 +130,14 @@ def tally(calls: Iterable[Call]) -> tuple[Tally, Size]:
     trials: Counts = Counter()
     ends: Counts = Counter()
     outcomes: Counts = Counter()
-    size = Size()
-    for mine in episodes(calls):
+    seen = list(episodes(calls))
+    retries = 0
+    for mine in seen:
         found, row = episode_trials(mine)
         trials.update(map(trial_key, found))
         ends[episode_key(row)] += 1
         outcomes.update((call.model, call.tool, call.outcome) for call in mine)
-        errors = sum(call.outcome == "error" for call in mine)
-        size += Size(1, len(mine), errors, retried(turns(in_order(mine))))
+        retries += retried(turns(in_order(mine)))
+    errors = sum(n for (*_, outcome), n in outcomes.items() if outcome == "error")
+    size = Size(len(seen), outcomes.total(), errors, retries, marks_of(seen))
     return Tally.of(trials, ends, outcomes), size
