@@ -19,12 +19,15 @@ HEAD = """\
 # Fitted to trials, with the evidence behind each line. {{ alpha, beta }} is the posterior of a rate; {{ counts,
 # exhausted }} are failed first tries by the retry that recovered them (prior: one episode spread evenly). invsim run
 # draws from both. What is not identified takes a default: p_apply the rate after an error, or else the prior
-# Beta(1/2, 1/2); p_stale that of p_apply; p_fresh the prior; p_unaided 0; retry {{ q = 1.0 }}; retry_injected retry.
+# Beta(1/2, 1/2); p_stale that of p_apply, and p_fresh half of it; p_unaided 0; retry {{ q = 1.0 }}; retry_injected as
+# retry.
 {notes}name = {name}
 title = {title}
 source = {source}
 """
 UNKNOWN: Pair = (PRIOR, PRIOR)
+HALF, ALIKE = "half as often as p_apply, worth one trial", "as p_apply, with draws of its own"
+"""What p_fresh and p_stale are taken for where nothing tells."""
 
 
 def write_model(fit: Fit, model: str, path: Path) -> None:
@@ -91,11 +94,11 @@ def _section(fit: Fit, key: tuple[str, ...]) -> Iterator[str]:
             fresh,
             "first tries with a stale beside a valid fix succeeded",
             unseen_conflict(*chosen),
-            "half as often as p_apply, worth one trial",
+            HALF,
         ),
     )
     stale = fit.rate("p_stale", *key)
-    yield _line("p_stale", *_rate(fit, stale, "stale fixes applied", chosen, "as p_apply, with draws of its own"))
+    yield _line("p_stale", *_rate(fit, stale, "stale fixes applied", chosen, ALIKE))
     yield _unaided(fit, key)
     plain, injected = fit.law("retry", *key), fit.law("retry_injected", *key)
     yield _line("retry", *_law(plain)) if plain.status == "ok" else _line("retry", "{ q = 1.0 }", f"{_missing(plain)}")
@@ -138,14 +141,15 @@ def _law(law: Law) -> tuple[str, str]:
 def _default(fit: Fit, keys: Sequence[tuple[str, ...]]) -> Iterator[str]:
     """Say what holds of a shape or a class that was not seen."""
     seen = [each for each in (fit.rate("p_apply", *key) for key in keys) if each.trials]
-    if not (fit.pooled and seen):
-        yield _line("p_apply", _beta(UNKNOWN), "nothing seen: the prior")
-        return
-    n = [*(each.worth for each in seen), 0.0]
-    x = [*(each.worth * (each.rate or 0.0) for each in seen), 0.0]
-    alpha, beta = pool(x, n).matched()
-    what = f"what the {len(seen)} seen let expect of another"
-    yield _line("p_apply", _beta((float(alpha[-1]), float(beta[-1]))), what)
+    chosen, what = UNKNOWN, "nothing seen: the prior"
+    if fit.pooled and seen:
+        n = [*(each.worth for each in seen), 0.0]
+        x = [*(each.worth * (each.rate or 0.0) for each in seen), 0.0]
+        alpha, beta = pool(x, n).matched()
+        chosen, what = (float(alpha[-1]), float(beta[-1])), f"what the {len(seen)} seen let expect of another"
+    yield _line("p_apply", _beta(chosen), what)
+    yield _line("p_fresh", _beta(unseen_conflict(*chosen)), HALF)
+    yield _line("p_stale", _beta(chosen), ALIKE)
 
 
 def _evidence(fit: Fit, rate: Rate, what: str) -> str:

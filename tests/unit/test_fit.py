@@ -457,6 +457,16 @@ def test_a_shape_that_was_not_seen_gets_what_the_others_let_expect() -> None:
     assert read(fit(FULL, pool=False)).default.p_apply == 0.5
 
 
+def test_a_shape_that_was_not_seen_meets_a_conflict_as_its_compliance_says() -> None:
+    """It would else take the valid fix for certain, which nothing has shown."""
+    model = read(fit(tally(trial("applied", 3), trial("other", 7)), pool=False))
+    assert model.default == model.behaviour("c", REWRITE)
+    assert (model.default.p_apply, model.default.p_stale, model.default.p_fresh) == (0.5, 0.5, 0.25)
+    assert {("default", "", name) for name in ("p_apply", "p_stale", "p_fresh")} <= model.uncertainty.keys()
+    drawn = model.drawn(1, 0).default
+    assert len({drawn.p_apply, drawn.p_stale, drawn.p_fresh}) == 3
+
+
 def test_a_fit_by_class_writes_classes_and_one_by_model_alone_the_default() -> None:
     by_class = read(fit(FULL, by=["model", "constraint"], cluster="none"))
     assert by_class.classes["c"].p_apply == 8.5 / 11
