@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 COUNTS = "counts"
 HEAD = 65_536
+LONGEST = 60
+"""Characters of a model's name that its file takes: as bytes they still leave room for what follows."""
+
 _ODD = re.compile(r"[^\w.-]+")
 
 
@@ -173,6 +178,8 @@ def _write(found: Fit, out: Path) -> list[Path]:
     from invsim.fit import write_model
 
     names = found.model_names
+    if out.suffix.lower() == ".toml" != out.suffix:
+        raise InputError("takes a folder, or a file that ends in .toml", where="--out", value=str(out))
     if out.suffix == ".toml":
         if len(names) > 1:
             what = f"{len(names)} models were fitted, {', '.join(names)}; name a folder for them"
@@ -180,16 +187,25 @@ def _write(found: Fit, out: Path) -> list[Path]:
         check_file(out, "--out")
         paths = [out]
     else:
-        paths = [out / f"{_ODD.sub('-', name).strip('.-') or 'model'}.toml" for name in names]
+        paths = [out / f"{stem}.toml" for stem in _stems(names)]
         for path in paths:
-            alike = [name for name, other in zip(names, paths, strict=True) if other == path]
-            if len(alike) > 1:
-                what = f"the models {', '.join(map(repr, alike))} would be written to one file"
-                raise InputError(what, where="--out", value=str(path))
+            if path.is_dir():
+                raise InputError("is a folder, not a file", where="--out", value=str(path))
         make_folder(out, "--out")
     for name, path in zip(names, paths, strict=True):
         write_model(found, name, path)
     return paths
+
+
+def _stems(names: Sequence[str]) -> list[str]:
+    """Return for each model what its file is called: no odd characters, and a number where two would be one."""
+    taken: dict[str, str] = {}
+    for name in names:
+        stem = _ODD.sub("-", name)[:LONGEST].strip(".-") or "model"
+        tried = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+        free = next(each for each in tried if each.casefold() not in taken)  # some systems do not tell case
+        taken[free.casefold()] = free
+    return list(taken.values())
 
 
 def _draw(found: Fit, base: Path) -> None:
@@ -251,8 +267,9 @@ def _print_tables(found: Fit, reports: Sequence[FileReport], written: Sequence[P
         if report.faults > len(report.warnings):
             more = report.faults - len(report.warnings)
             click.echo(one_line(f"warning: {report.file}: {more:,} more are counted, and not shown"))
-    for path in written:
-        click.echo(f"wrote {path}; try: invsim run payments --model {path}")
+    for name, path in zip(found.model_names, written, strict=False):
+        of = "" if name == path.stem or len(written) == 1 else f" ({name})"
+        click.echo(one_line(f"wrote {path}{of}; try: invsim run payments --model {shlex.quote(str(path))}"))
 
 
 def _shown(found: Fit, row: dict[str, Any], name: str) -> dict[str, Any]:

@@ -93,18 +93,36 @@ def test_one_model_is_a_file_and_several_are_a_folder_and_both_run(counts: Path,
     assert run["arms"][0]["token_saving"]["fit_se"] > 0
 
 
-def test_models_are_written_by_names_that_need_not_be_latin_and_a_clash_names_them(
-    counts: Path, capsys: Capsys
-) -> None:
+def test_models_are_written_by_names_that_need_not_be_latin(counts: Path, capsys: Capsys) -> None:
     rows = ["../\u6a21\u578b,add-a-field,recovery,1,2,,", "\u0444,add-a-field,recovery,1,2,,"]
     counts.write_text("\n".join([HEADER, *rows]), encoding="utf-8")
     printed(capsys, "counts.csv", "--out", "models")
     assert sorted(path.name for path in Path("models").iterdir()) == ["\u0444.toml", "\u6a21\u578b.toml"]
     assert load_model("models/\u6a21\u578b.toml").name == "../\u6a21\u578b"
-    clash = ["a/b,add-a-field,recovery,1,2,,", "a b,add-a-field,recovery,1,2,,"]
-    counts.write_text("\n".join([HEADER, *rows, *clash]), encoding="utf-8")
-    error = refused(capsys, "counts.csv", "--out", "more")
-    assert "--out: the models 'a b', 'a/b' would be written to one file (got 'more/a-b.toml')" in error
+
+
+def test_models_whose_files_would_be_one_are_numbered_and_long_names_are_cut(counts: Path, capsys: Capsys) -> None:
+    """One model as two providers name it is nothing odd, and neither is a name longer than a file's may be."""
+    names = ["org/m-4", "org-m-4", "ORG m-4", "\u6a21" * 300, "\u6a21" * 299 + "x", "...", "$(reboot)"]
+    rows = [f"{name},add-a-field,recovery,1,2,," for name in names]
+    counts.write_text("\n".join([HEADER, *rows]), encoding="utf-8")
+    text = printed(capsys, "counts.csv", "--out", "my models")
+    cut = "\u6a21" * 60
+    files = {
+        "$(reboot)": "reboot", "...": "model", "ORG m-4": "ORG-m-4", "org-m-4": "org-m-4-2", "org/m-4": "org-m-4-3",
+        names[4]: cut, names[3]: f"{cut}-2",
+    }  # fmt: skip
+    assert {path.stem for path in Path("my models").iterdir()} == set(files.values())
+    for name, stem in files.items():
+        assert load_model(f"my models/{stem}.toml").name == name
+    path = "my models/org-m-4-3.toml"
+    assert f"wrote {path} (org/m-4); try: invsim run payments --model '{path}'" in text
+
+
+def test_a_file_is_not_written_where_a_folder_is(counts: Path, capsys: Capsys) -> None:
+    Path("models/b.toml").mkdir(parents=True)
+    assert "--out: is a folder, not a file (got 'models/b.toml')" in refused(capsys, "counts.csv", "--out", "models")
+    assert not Path("models/a.toml").exists()
 
 
 def test_the_same_files_give_the_same_bytes(counts: Path, capsys: Capsys) -> None:
@@ -143,6 +161,7 @@ def test_a_bad_line_is_left_out_and_told_or_with_strict_refused(counts: Path, ca
         (["counts.csv", "--format", "csv"], "--format: unknown format 'csv': known: counts, native, "),
         (["counts.csv", "--by", ","], "--by: names at least one (got ',')"),
         (["counts.csv", "./counts.csv"], "counts.csv: is given twice, and would count twice"),
+        (["counts.csv", "--out", "all.TOML"], "--out: takes a folder, or a file that ends in .toml (got 'all.TOML')"),
         (["counts.csv", "--out", "counts.csv"], "--out: is no folder, nor can it be made: a file is in the way"),
         (["counts.csv", "--out", "counts.csv/m"], "--out: is no folder, nor can it be made: a file is in the way"),
         ([], "FILES"),
