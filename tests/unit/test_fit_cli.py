@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from invsim.cli import main
 from invsim.client.planners import load_model
 from invsim.fit import cell_rows, fit, tally_from_counts
+from invsim.report.figures import to_bytes
 from invsim.report.figures.compliance import forest_figure, predictive_figure
 
 PUBLISHED_COUNTS = Path(__file__).parents[1] / "data" / "published_counts.csv"
@@ -243,6 +244,23 @@ def test_a_forest_shows_each_cell_raw_and_pooled_with_intervals(counts: Path) ->
     assert [text.get_text() for text in first.texts] == ["no data", "no data"]
     assert labels(figure) == {"raw, Jeffreys", "pooled over models", "over tasks"}
     assert {text.get_text() for text in recovery.texts} == {"no data"}
+
+
+def test_a_forest_of_models_with_long_and_odd_names_has_a_row_for_each(counts: Path) -> None:
+    """What is cut may be all that tells two names apart; the layout must not give way under them."""
+    names = ["x" * 100 + end + "x" * 100 for end in "ab"] + ["tab\tbed"]
+    counts.write_text("\n".join([HEADER, *(f"{name},add-a-field,recovery,1,2,," for name in names)]), encoding="utf-8")
+    figure = forest_figure(rows(counts), title="x")
+    texts = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert texts == ["add-a-field, tab\\tbed", *["add-a-field, " + "x" * 19 + "\u2026" + "x" * 15] * 2]
+    to_bytes(figure)  # a warning that the layout collapsed would be an error here
+    assert figure.axes[0].get_position().width > 0.3
+
+
+def test_a_forest_without_a_trial_says_so(counts: Path) -> None:
+    counts.write_text(HEADER + "\na,add-a-field,first_attempt,2,9,t1,nothing\n", encoding="utf-8")
+    (axis,) = forest_figure(rows(counts), title="x").axes
+    assert [text.get_text() for text in axis.texts] == ["no trials"]
 
 
 def test_the_predictive_figure_shows_observed_against_predicted(counts: Path) -> None:
