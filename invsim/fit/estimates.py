@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -9,6 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from invsim.fit.evidence import CELLS, MISSING, Evidence
+from invsim.stats.arrays import tail
 from invsim.stats.clusters import cluster_robust_rate
 from invsim.stats.design import design_effect, intra_cluster_correlation, unrepeated
 from invsim.stats.intervals import jeffreys
@@ -19,6 +21,9 @@ Key = tuple[str, ...]
 
 PRIOR = 0.5
 """Successes and failures that the prior of a rate by itself is worth (Jeffreys)."""
+
+SUMMED = 10_000
+"""Trials up to which the distribution of the number applied is summed, term by term."""
 
 
 @dataclass(frozen=True)
@@ -243,11 +248,23 @@ def _pooled(group: Mapping[Key, Rate], confidence: float) -> dict[Key, Rate]:
 def predictive(rate: Rate, *, confidence: float = 0.95) -> tuple[int, int] | None:
     """Return the interval of the number applied that the posterior predicts for as many trials again.
 
-    Quantiles of the beta-binomial distribution; None without a posterior or a trial.
+    Quantiles of the beta-binomial distribution, to within one count; None without a posterior or a trial.
     """
     if rate.posterior is None or not rate.trials:
         return None
+    if rate.trials > SUMMED:
+        return _predictive_of_many(rate.trials, *rate.posterior, confidence)
     from scipy.stats import betabinom
 
     lo, hi = betabinom.interval(confidence, rate.trials, *rate.posterior)
     return int(lo), int(hi)
+
+
+def _predictive_of_many(n: int, alpha: float, beta: float, confidence: float) -> tuple[int, int]:
+    """Return the interval from the beta distribution that has the mean and variance of the share."""
+    from scipy.special import betaincinv
+
+    size = n * ((alpha + beta + 1.0) / (alpha + beta + n)) - 1.0
+    mean, out = alpha / (alpha + beta), tail(confidence)
+    lo, hi = (float(betaincinv(mean * size, (1.0 - mean) * size, at)) for at in (out, 1.0 - out))
+    return math.floor(n * lo), min(math.ceil(n * hi), n)

@@ -15,7 +15,7 @@ from invsim.client.planners import ProbabilisticModel, RetryLaw, load_model, mod
 from invsim.client.planners.models import PUBLISHED, parse_model
 from invsim.client.planners.posterior import BetaPosterior, RetryPosterior
 from invsim.errors import InputError, UnknownNameError
-from invsim.fit import Fit, Frames, cell_rows, combined, fit, parameter_rows, tally_from_counts, write_model
+from invsim.fit import Fit, Frames, cell_rows, combined, estimates, fit, parameter_rows, tally_from_counts, write_model
 from invsim.fit.counts import is_counts
 from invsim.fit.estimates import predictive
 from invsim.fit.frames import EPISODES, TRIALS
@@ -398,6 +398,28 @@ def test_the_predicted_number_applied_is_that_of_the_posterior() -> None:
     assert (draws > hi).mean() <= 0.025
     assert (draws < lo).mean() <= 0.025
     assert predictive(fit(tally(trial("applied", model="b"), trial("censored"))).rate("p_apply", "m", ADD)) is None
+
+
+@pytest.mark.parametrize("applied", [0, 1, 40, 7_000, 19_990, 20_000])
+def test_the_predicted_number_of_many_trials_is_as_if_it_were_summed(
+    applied: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = tally(trial("applied", applied), trial("other", 20_000 - applied))
+    rate = fit(counts).rate("p_apply", "m", ADD)
+    found = predictive(rate)
+    monkeypatch.setattr(estimates, "SUMMED", 20_000)
+    summed = predictive(rate)
+    assert found is not None
+    assert summed is not None
+    assert all(abs(one - other) <= 1 for one, other in zip(found, summed, strict=True))
+
+
+def test_more_trials_than_could_be_summed_are_predicted() -> None:
+    """Term by term this would take terabytes."""
+    rate = fit(tally(trial("applied", 3 * 10**14), trial("other", 10**14))).rate("p_apply", "m", ADD)
+    lo, hi = predictive(rate) or (0, 0)
+    assert lo < 3 * 10**14 < hi
+    assert hi - lo == pytest.approx(2 * 1.96 * np.sqrt(2 * 0.75 * 0.25 * 4e14), rel=1e-3)
 
 
 # Model files ---------------------------------------------------------------------------------------------------------
