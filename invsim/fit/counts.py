@@ -23,6 +23,9 @@ INJECTED = ("valid", "conflict", "stale", "nothing")
 SHAPES = (*(str(shape) for shape in Shape), "remove-a-field")
 
 
+MOST = 10**9
+"""Largest count of a line: more trials would still be as good as certainty, and are a slip of the hand."""
+
 KNOWN_BY = 3
 """Needed columns that tell a file of counts; what else is wrong with its header can then be said."""
 
@@ -31,7 +34,7 @@ def is_counts(head: bytes) -> bool:
     """Return whether a file that begins so is a CSV file of typed counts, its header in order or nearly so."""
     for line in head.decode("utf-8", "replace").removeprefix("\ufeff").splitlines():
         if line.strip() and not line.startswith("#"):
-            names = {name.strip().strip('"') for name in re.split("[,;\t]", line)}
+            names = {name.strip().strip('"').lower() for name in re.split("[,;\t]", line)}
             return line.lstrip()[:1] not in {"{", "["} and len(names.intersection(REQUIRED)) >= KNOWN_BY
     return False
 
@@ -120,13 +123,13 @@ def _add(row: dict[str | None, Any], trials: list[dict[str, Any]], episodes: lis
 
 
 def _whole(text: str | None, name: str) -> int:
-    try:
-        value = int(text or "")
-    except ValueError:
-        value = -1
-    if not 0 <= value < 2**53:
-        raise InputError(f"{name} must be a whole number, 0 or more", value=text or "")
-    return value
+    text = text or ""
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"{name} must be a whole number, 0 or more", value=text)
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(MOST)) or int(digits) > MOST:
+        raise InputError(f"{name} must be a whole number, 0 or more and at most {MOST:,}", value=text)
+    return int(digits)
 
 
 def _one_of(text: str | None, name: str, known: tuple[str, ...]) -> str:

@@ -92,7 +92,7 @@ def gather(tally: TallyLike, *, by: Sequence[str], loose: bool) -> Evidence:
     for name in by:
         if name not in BY:
             raise InputError(f"goes by any of {', '.join(BY)}", where="by", value=name)
-    named = pl.col("model").fill_null(UNNAMED)
+    named = pl.when(pl.col("model").str.strip_chars() != "").then("model").otherwise(pl.lit(UNNAMED)).alias("model")
     trials = _trials(frames.trials.with_columns(named), by, loose)
     episodes = _with_shapes(frames.episodes.with_columns(named), frames.trials)
     if "shape" not in by:  # then neither a missing shape nor a text for a hint is in the way

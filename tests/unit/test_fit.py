@@ -109,6 +109,12 @@ def test_every_model_stands_beside_every_shape_and_a_cell_without_data_says_so()
         found.rate("p_apply", "c", ADD)
 
 
+@pytest.mark.parametrize("name", ["", " ", None])
+def test_a_model_that_is_not_named_is_unknown(name: str | None) -> None:
+    found = fit(tally(trial("applied", model=name), episodes=(episode(2, model=name),)))
+    assert found.model_names == ("unknown",)
+
+
 def test_a_cell_of_which_all_is_left_out_is_unidentified_and_says_why() -> None:
     found = fit(tally(trial("censored", 2), trial("applied", 3, attribution="unknown"), trial("applied", model="b")))
     rate = found.rate("p_apply", "m", ADD)
@@ -554,6 +560,14 @@ def test_a_draw_is_a_function_of_seed_and_index() -> None:
     assert len({model.drawn(seed, at).default.p_apply for seed in (0, 1) for at in range(5)}) == 10
 
 
+def test_a_draw_of_many_classes_takes_a_moment() -> None:
+    """That it takes no time is part of the test: with as many steps as classes squared it would take minutes."""
+    classes = "".join(f"[class.c{at}]\np_apply = {{ alpha = 1, beta = 1 }}\n" for at in range(20_000))
+    model = parse_model(Source("own.toml", f'name = "own"\n{classes}'))
+    drawn = model.drawn(1, 0).classes
+    assert len({each.p_apply for each in drawn.values()}) > 19_000
+
+
 def test_draws_have_the_moments_of_the_posterior() -> None:
     model = parse_model(Source("own.toml", INHERITING))
     draws = [model.drawn(1, at) for at in range(4000)]
@@ -581,12 +595,14 @@ def test_counts_remain_a_point() -> None:
     [
         ("p_apply = { alpha = 0, beta = 1 }", "default.p_apply: alpha and beta must be finite numbers above 0"),
         ("p_apply = { alpha = 1, beta = inf }", "default.p_apply: alpha and beta must be finite numbers above 0"),
+        ("p_apply = { alpha = 1e308, beta = 1e308 }", "default.p_apply: alpha and beta must be finite numbers above 0"),
         ("p_apply = { alpha = 1 }", "default.p_apply: a rate is a number, {applied, of} or {alpha, beta}"),
         ("p_apply = { alpha = 1, of = 2 }", "default.p_apply: a rate is a number"),
         ("p_apply = { applied = 1, of = 2, alpha = 1, beta = 1 }", "default.p_apply: a rate is a number"),
         ("p_unaided = { alpha = 1, beta = 1, first = 0.5 }", "default.p_unaided: p_unaided is a rate"),
         ("retry = { counts = [1, 2, 3, 4, 5] }", "default.retry: counts has at most 4 terms, one a retry"),
         ("retry = { counts = [1, -2] }", "default.retry: counts of a retry law must be finite numbers, 0 or more"),
+        ("retry = { counts = [1e308], exhausted = 1e308 }", "default.retry: counts of a retry law must be finite"),
         ("retry = { counts = [1], q = 0.5 }", "default.retry: a retry law is either"),
         ("retry = { exhausted = 3 }", "default.retry: a retry law is either"),
         ("retry = { pmf = [0.5], exhausted = 3 }", "default.retry: a retry law is either"),
@@ -654,6 +670,9 @@ def test_tasks_of_a_file_of_counts_are_clusters(tmp_path: Path) -> None:
         ("m,add-a-field,first_attempt,5,4", r"line 2: applied must not exceed trials \(got '5 of 4'\)"),
         ("m,add-a-field,first_attempt,-1,4", r"line 2: applied must be a whole number, 0 or more \(got '-1'\)"),
         ("m,add-a-field,first_attempt,1.5,4", r"applied must be a whole number, 0 or more \(got '1.5'\)"),
+        ("m,add-a-field,first_attempt,1,1_0", r"trials must be a whole number, 0 or more \(got '1_0'\)"),
+        ("m,add-a-field,first_attempt,1,\u0663", r"trials must be a whole number, 0 or more \(got '\u0663'\)"),
+        ("m,add-a-field,first_attempt,1,1000000001", r"trials must be a whole number, 0 or more and at most 1,000,0"),
         ("m,add-a-field,first_attempt,1,", r"trials must be a whole number, 0 or more \(got ''\)"),
         ("m,add-a-feild,first_attempt,1,4", "shape must be one of add-a-field"),
         ("m,add-a-field,first,1,4", "kind must be one of first_attempt, recovery"),
@@ -685,6 +704,7 @@ def test_a_file_of_counts_is_known_by_its_header() -> None:
     assert is_counts("\ufeffmodel,shape,kind,applied,trials\r\n".encode())
     assert not is_counts(b'{"episode_id": "model,shape,kind,applied,trials"}')
     assert is_counts(b"model,shape,trials,applied\n")
+    assert is_counts(b"Model,Shape,Kind,Applied,Trials\n")
     assert is_counts(b'"model";"shape";"kind";"applied";"trials"\n')
     assert not is_counts(b"model,shape,colour\n")
     assert not is_counts(b"")

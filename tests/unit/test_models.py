@@ -117,6 +117,11 @@ def default(body: str) -> Behaviour:
     return parse("[default]\n" + body).default
 
 
+def test_a_name_must_not_be_empty() -> None:
+    with pytest.raises(InputError, match=r"own.toml, line 2, name: name must not be empty \(got ' '\)"):
+        parse_model(Source("own.toml", "title = 'x'\nname = ' '"))
+
+
 def test_a_model_needs_only_a_name() -> None:
     model = parse("")
     assert (model.name, model.default, model.conflict_cost) == ("own", Behaviour(), 0.0)

@@ -111,6 +111,8 @@ def model_source(name: str) -> Source:
 def parse_model(source: Source) -> ProbabilisticModel:
     """Build a model from the text of its file."""
     file = decode(source, _ModelFile)
+    if not file.name.strip():
+        raise InputError("name must not be empty", where=source.where("name"), value=file.name)
     shapes = [str(shape) for shape in Shape]
     for shape in file.shapes:
         if shape not in shapes:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 PRIOR_EPISODES = 1.0
 """Episodes that the prior of a retry law is worth, spread evenly over recovery at retry 1..4 and exhaustion."""
 
+LARGEST = 1e15
+"""Most that a count of a posterior can be: sums of them stay far from where numbers end."""
+
 
 @dataclass(frozen=True)
 class BetaPosterior:
@@ -27,7 +30,7 @@ class BetaPosterior:
     Parameters
     ----------
     alpha, beta : float
-        Above 0, finite.
+        Above 0, at most ``LARGEST``.
     key : str
         Where it was written. Parameters with one key are one quantity and share every draw.
     """
@@ -37,9 +40,10 @@ class BetaPosterior:
     key: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        if not all(0.0 < each < math.inf for each in (self.alpha, self.beta)):
+        if not all(0.0 < each <= LARGEST for each in (self.alpha, self.beta)):
             shown = {"alpha": self.alpha, "beta": self.beta}
-            raise InputError("alpha and beta must be finite numbers above 0", where=self.key, value=shown)
+            what = f"alpha and beta must be finite numbers above 0, at most {LARGEST:g}"
+            raise InputError(what, where=self.key, value=shown)
 
     @property
     def mean(self) -> float:
@@ -93,8 +97,9 @@ class RetryPosterior:
             what = f"counts has at most {MAX_RETRIES} terms, one a retry"
             raise InputError(what, where=self.key, value=list(self.counts))
         for each in (*self.counts, self.exhausted):
-            if not 0.0 <= each < math.inf:
-                raise InputError("counts of a retry law must be finite numbers, 0 or more", where=self.key, value=each)
+            if not 0.0 <= each <= LARGEST:
+                what = f"counts of a retry law must be finite numbers, 0 or more and at most {LARGEST:g}"
+                raise InputError(what, where=self.key, value=each)
 
     @property
     def concentration(self) -> tuple[float, ...]:

@@ -169,11 +169,12 @@ class ProbabilisticModel(ComplianceModel):
         rng = np.random.default_rng((seed, index))
         posteriors = {each.key: each for each in self.uncertainty.values()}
         values = {key: posteriors[key].draw(rng) for key in sorted(posteriors)}
+        drawn: dict[tuple[str, str], dict[str, float | RetryLaw]] = {}
+        for (section, name, parameter), each in self.uncertainty.items():
+            drawn.setdefault((section, name), {})[parameter] = values[each.key]
 
         def certain(section: str, name: str, rates: Behaviour) -> Behaviour:
-            at = (section, name)
-            mine = {each[2]: values[found.key] for each, found in self.uncertainty.items() if each[:2] == at}
-            return replace(rates, **mine)  # type: ignore[arg-type]
+            return replace(rates, **drawn.get((section, name), {}))  # type: ignore[arg-type]
 
         return replace(
             self,
