@@ -100,6 +100,8 @@ def fit(
         where = "--by" if error.where == "by" else ", ".join(map(str, files))
         faults = sum(report.faults for report in reports)
         more = f"; {faults:,} faults, the first {warnings[0]}" if warnings and error.where != "by" else ""
+        if "shape" in columns and error.where != "by" and _told_without_shapes(tally):
+            more = f"; try --by model, which needs no shape{more}"
         raise InputError(f"{error.what}{more}", where=where, value=error.value) from None
     if not found.identified:
         left = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items()) or "there is no trial"
@@ -111,6 +113,16 @@ def fit(
         _print_tables(found, reports, written)
     if figure is not None:
         _draw(found, figure)
+
+
+def _told_without_shapes(tally: TallyLike) -> bool:
+    """Whether there is something to fit if shapes are taken together."""
+    from invsim.fit import fit as work_out
+
+    try:
+        return work_out(tally, by=("model",), pool=False).identified
+    except InputError:
+        return False
 
 
 # Reading -------------------------------------------------------------------------------------------------------------

@@ -130,7 +130,9 @@ def test_a_trace_without_a_hint_leaves_nothing_to_fit(tmp_path: Path, capsys: Ca
     assert main(["fit", str(path)]) == 2
     error = capsys.readouterr().err
     assert "there is no trial to fit: all were left out: " in error
-    assert "text hint 1" in error
+    assert "text hint 1; try --by model, which needs no shape" in error
     assert error.count("\n") == 1
+    (row,) = [row for row in fitted(capsys, str(path), "--by", "model")["parameters"] if row["parameter"] == "retry"]
+    assert row["counts"] == [1, 0, 0, 0]
     assert main(["fit", str(tmp_path / "missing.jsonl")]) == 2
     assert "missing.jsonl: unreadable-file: cannot be read: No such file" in capsys.readouterr().err
