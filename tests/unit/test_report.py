@@ -302,6 +302,14 @@ def test_a_name_is_shown_as_it_is_and_never_read_as_a_formula(tmp_path: Path) ->
     assert svg.read_bytes().startswith(b"<?xml")
 
 
+def test_a_long_name_leaves_room_for_the_panels(tmp_path: Path) -> None:
+    figure = grid_figure([replace(result(), model="m" * 200)], title="x")
+    save(figure, tmp_path / "long")  # a warning that the layout collapsed would be an error here
+    assert figure.axes[0].get_position().width > 0.1
+    (label,) = figure.axes[0].get_yticklabels()
+    assert label.get_text() == "m" * 32 + "\u2026" + "m" * 15
+
+
 def test_saving_twice_gives_the_same_bytes(figure: Figure, tmp_path: Path) -> None:
     again = grid_figure([result(*each) for each in RUNS], title="The title")
     first, second = save(figure, tmp_path / "a" / "fig.v1"), save(again, tmp_path / "b" / "fig.v1")

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from invsim.errors import one_line
-from invsim.report.figures.style import FAINT, INK, headline, legend_below, page, styled
+from invsim.report.figures.style import FAINT, INK, headline, legend_below, page, shortened, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,8 +18,6 @@ and pooled_hi, cluster_lo and cluster_hi, predicted_lo and predicted_hi; None fo
 
 KINDS = {"first_attempt": "an injected fix", "recovery": "a hint after an error"}
 POOLED = "#E69F00"
-LONGEST = 48
-"""Characters of a label that leave room for the panels."""
 
 
 @styled
@@ -47,7 +44,7 @@ def forest_figure(cells: Sequence[Cell], *, title: str) -> Figure:
         axis.grid(axis="y", visible=False)
     if not kinds:
         axes[0].text(0.5, 0.5, "no trials", transform=axes[0].transAxes, ha="center", va="center", color=FAINT)
-    axes[0].set_yticks(range(len(labels)), [_shortened(label) for label in labels])
+    axes[0].set_yticks(range(len(labels)), [shortened(label) for label in labels])
     axes[0].set_ylim(len(labels) - 0.5, -0.5)
     legend_below(figure, list(axes))
     headline(figure, title)
@@ -56,12 +53,6 @@ def forest_figure(cells: Sequence[Cell], *, title: str) -> Figure:
 
 def _label(cell: Cell) -> str:
     return ", ".join(str(cell[name]) for name in ("shape", "constraint", "arm", "model") if cell.get(name) is not None)
-
-
-def _shortened(label: str) -> str:
-    """Return a label on one line, without the middle of a long one."""
-    text = one_line(label)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST * 2 // 3]}\u2026{text[-(LONGEST // 3 - 1) :]}"
 
 
 def _draw_cell(axis: Axes, cell: Cell, at: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from invsim.data.published import lookup
-from invsim.report.figures.style import ARMS, page, styled
+from invsim.report.figures.style import ARMS, page, shortened, styled
 from invsim.report.tables import LABELS, RunLike
 from invsim.stats.moments import Estimate
 from invsim.stats.uncertainty import Uncertain
@@ -78,7 +78,7 @@ def grid_figure(results: Sequence[RunLike], *, title: str) -> Figure:
         axis.grid(axis="y", visible=False)
         for row in range(1, len(results)):
             axis.axhline(row - 0.5, color="#d9d9d9", linewidth=0.6)
-    axes[0].set_yticks(range(len(results)), [result.model for result in results])
+    axes[0].set_yticks(range(len(results)), [shortened(result.model) for result in results])
     axes[0].set_ylim(len(results) - 0.5, -0.5)
     handles: dict[str, Any] = {}
     for axis in axes:

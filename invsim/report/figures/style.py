@@ -17,6 +17,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
+from invsim.errors import one_line
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -32,6 +34,9 @@ Drawn: TypeAlias = "tuple[Figure, list[Row]]"
 
 FORMATS = ("svg", "png")
 METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {"Software": None}}
+
+LONGEST = 48
+"""Characters of a label that leave room for what it labels."""
 
 COLUMN, PAGE = 3.4, 7.0
 """Widths of a paper's column and page, in inches."""
@@ -125,6 +130,12 @@ def folded(name: str) -> str:
     """Return a model's name on two lines, broken after its first hyphen."""
     head, hyphen, rest = name.partition("-")
     return f"{head}{hyphen}\n{rest}" if rest else name
+
+
+def shortened(label: str) -> str:
+    """Return a label on one line, without the middle of a long one: a model may have any name."""
+    text = one_line(label)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST * 2 // 3]}…{text[1 - LONGEST // 3 :]}"
 
 
 def to_bytes(figure: Figure) -> dict[str, bytes]:
