@@ -282,6 +282,55 @@ def test_an_episode_that_begins_late_says_nothing_of_first_tries_or_of_the_retri
     assert found.left_out == {"episode: first try censored": 7}
 
 
+COMMON = {
+    "model": st.sampled_from([None, "m"]), "task": st.sampled_from([None, "t", "u", "v"]), "n": st.integers(0, 9),
+    "constraint": st.sampled_from([None, None, "c"]), "arm": st.sampled_from([None, "A1", "A2D"]),
+    "seed": st.sampled_from([None, "1", "2"]), "shape": st.sampled_from([None, ADD, REWRITE, "text"]),
+    "injected": st.sampled_from(["nothing"] * 6 + ["valid", "conflict", "stale", "unknown"]),
+}  # fmt: skip
+A_TRIAL = st.fixed_dictionaries(
+    {
+        **COMMON, "kind": st.sampled_from(["recovery", "first_attempt"]), "next_ok": st.none(),
+        "attribution": st.sampled_from(["certain", "unknown"]),
+        "result": st.sampled_from(["applied", "loose", "other", "gave_up", "censored"]),
+    }
+)  # fmt: skip
+AN_EPISODE = st.fixed_dictionaries(
+    {
+        **COMMON, "first_occurrence": st.sampled_from([None, True, False]), "first_ok": st.booleans(),
+        "retries": st.integers(0, 6), "ended": st.sampled_from(["completed", "exhausted", "gave_up", "censored"]),
+    }
+)  # fmt: skip
+
+
+@given(
+    st.lists(A_TRIAL, max_size=12),
+    st.lists(AN_EPISODE, max_size=12),
+    st.sampled_from([["model"], ["model", "shape"], ["model", "constraint"], ["shape", "arm", "model"]]),
+)
+def test_what_is_found_is_used_or_left_out(trials: list[Row], episodes: list[Row], by: list[str]) -> None:
+    """Of trials, of first tries that no trial of a fix tells of, and of failed first tries, each by itself."""
+    try:
+        found = fit(tally(*trials, episodes=tuple(episodes)), by=by)
+    except InputError:
+        return
+
+    def left(start: str) -> int:
+        return sum(n for reason, n in found.left_out.items() if reason.partition(": ")[0] == start)
+
+    def used(*parameters: str) -> int:
+        return sum(each.trials for each in found.rates if each.parameter in parameters)
+
+    of_firsts, of_laws = left("episode"), left("retry law")
+    of_trials = sum(found.left_out.values()) - of_firsts - of_laws
+    firsts = [each for each in episodes if each["injected"] not in {"valid", "stale"}]
+    assert used("p_apply", "recovery", "p_stale") + of_trials == sum(each["n"] for each in trials)
+    assert used("p_unaided", "p_fresh") + of_firsts == sum(each["n"] for each in firsts)
+    failed = sum(each["n"] for each in episodes if not each["first_ok"])
+    assert sum(each.episodes for each in found.laws) + of_laws == failed
+    assert all(0.0 <= each.worth <= each.trials * (1 + 1e-12) for each in found.rates)
+
+
 # What is asked for ---------------------------------------------------------------------------------------------------
 
 
