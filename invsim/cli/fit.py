@@ -187,9 +187,7 @@ def _read_counts(path: Path, strict: bool) -> tuple[TallyLike, FileReport]:
 
 def _write(found: Fit, out: Path) -> list[Path]:
     """Write one model to a file, or every model into a folder, and return the paths."""
-    from invsim.fit import write_model
-
-    names = found.model_names
+    names, texts = found.model_names, found.models()  # a fit that no model file can hold leaves no folder behind
     if out.suffix.lower() == ".toml" != out.suffix:
         raise InputError("takes a folder, or a file that ends in .toml", where="--out", value=str(out))
     if out.suffix == ".toml":
@@ -205,7 +203,7 @@ def _write(found: Fit, out: Path) -> list[Path]:
                 raise InputError("is a folder, not a file", where="--out", value=str(path))
         make_folder(out, "--out")
     for name, path in zip(names, paths, strict=True):
-        write_model(found, name, path)
+        path.write_text(texts[name], encoding="utf-8")
     return paths
 
 

@@ -155,7 +155,7 @@ def test_a_bad_line_is_left_out_and_told_or_with_strict_refused(counts: Path, ca
         (["counts.csv", "--by", "shape"], "--by: goes by model, and by each column once (got 'shape')"),
         (["counts.csv", "--by", "model,colour"], "--by: goes by any of model, shape, constraint, arm (got 'colour')"),
         (["counts.csv", "--by", "model,arm,shape"], "all were left out: episode: no arm 9, no arm 43"),
-        ([str(PUBLISHED_COUNTS), "--by", "model,arm,shape", "--out", "m"], "a section a shape or a class"),
+        ([str(PUBLISHED_COUNTS), "--by", "model,arm,shape", "--out", "none"], "a section a shape or a class"),
         (["counts.csv", "--cluster", "episode"], "'episode' is not one of"),
         (["missing.csv", "--format", "counts"], "missing.csv: unreadable-file: cannot be read: No such file"),
         (["counts.csv", "--figure", "."], "--figure"),
@@ -170,6 +170,7 @@ def test_a_bad_line_is_left_out_and_told_or_with_strict_refused(counts: Path, ca
 )
 def test_a_mistake_is_one_line(args: list[str], message: str, counts: Path, capsys: Capsys) -> None:
     assert message in refused(capsys, *args)
+    assert not Path("none").exists()
 
 
 def test_of_many_bad_lines_all_are_counted_and_the_first_are_told(counts: Path, capsys: Capsys) -> None:
