@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from invsim.errors import InputError, UnknownNameError
 from invsim.fit.estimates import Key, Rate, by_parameter, correlation, estimate, worth_of
@@ -82,6 +83,14 @@ class Fit:
     arms: int
     left_out: dict[str, int]
 
+    @cached_property
+    def _rates(self) -> dict[tuple[str, ...], Rate]:
+        return {(each.parameter, *each.key): each for each in self.rates}
+
+    @cached_property
+    def _laws(self) -> dict[tuple[str, ...], Law]:
+        return {(each.parameter, *each.key): each for each in self.laws}
+
     @property
     def cells(self) -> tuple[Rate, ...]:
         """Rates of trials, of first attempts and of recoveries apart, those without data too."""
@@ -100,19 +109,17 @@ class Fit:
 
     def rate(self, parameter: str, *key: str) -> Rate:
         """Return one rate of one cell."""
-        for each in self.rates:
-            if (each.parameter, each.key) == (parameter, key):
-                return each
-        known = [" ".join((each.parameter, *each.key)) for each in self.rates]
-        raise UnknownNameError("rate of this fit", " ".join((parameter, *key)), known)
+        found = self._rates.get((parameter, *key))
+        if found is None:
+            raise UnknownNameError("rate of this fit", " ".join((parameter, *key)), map(" ".join, self._rates))
+        return found
 
     def law(self, parameter: str, *key: str) -> Law:
         """Return one retry law of one cell."""
-        for each in self.laws:
-            if (each.parameter, each.key) == (parameter, key):
-                return each
-        known = [" ".join((each.parameter, *each.key)) for each in self.laws]
-        raise UnknownNameError("retry law of this fit", " ".join((parameter, *key)), known)
+        found = self._laws.get((parameter, *key))
+        if found is None:
+            raise UnknownNameError("retry law of this fit", " ".join((parameter, *key)), map(" ".join, self._laws))
+        return found
 
     def models(self) -> dict[str, str]:
         """Return the text of a model file for every model."""
