@@ -35,6 +35,7 @@ ROOM_OF = {
     "record": "experiment",
     "whatif": "experiment",
     "uncertain": "experiment",
+    "sweep": "experiment",
     "service": "service",
     "live": "live",
     "paper": "paper",
@@ -65,6 +66,7 @@ MAY_IMPORT = {
 # Libraries that only one module, or one subpackage, may import.
 ONLY_IN = {
     "anthropic": "invsim.live",
+    "distributed": "invsim.cli.sweep",
     "httpx2": "invsim.live",
     "openai": "invsim.live",
     "simpy": "invsim.sim.engine",
