@@ -26,6 +26,9 @@ MODEL = "claude-haiku-4-5"
 
 MOST_VALUES = 10_000
 
+PATIENCE = "5s"
+"""How long a Dask scheduler is waited for."""
+
 
 @click.command()
 @click.argument("scenario")
@@ -217,7 +220,7 @@ def _executor(workers: int, dask: str | None) -> Iterator[Executor | None]:
         with needs_extra("dask"):
             from distributed import Client
         try:
-            client = Client(dask, timeout="10s")
+            client: Any = Client(dask, timeout=PATIENCE)  # type: ignore[no-untyped-call]
         except (OSError, ValueError) as error:
             raise InputError(f"no Dask scheduler answers: {error}", where="--dask", value=dask) from None
         with client:

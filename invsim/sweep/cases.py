@@ -7,11 +7,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from invsim import __version__
 from invsim.client.arms import get_arm
 from invsim.client.planners.models import load_model, model_source
 from invsim.client.planners.probabilistic import ProbabilisticModel
@@ -25,6 +25,8 @@ from invsim.world.wire import Level, Shape
 
 Value: TypeAlias = str | int | float
 """Of a parameter."""
+
+VERSION = version("invsim")
 
 COMPOSED = "composed"
 """What stands for a composed setting where a scenario is named."""
@@ -163,7 +165,7 @@ class Case:
     @cached_property
     def key(self) -> str:
         """What tells its result from any other: a hash of all that goes in, files and version included."""
-        texts = [__version__, msgspec.json.encode(self.to_dict(), order="deterministic").decode()]
+        texts = [VERSION, msgspec.json.encode(self.to_dict(), order="deterministic").decode()]
         if not isinstance(self.scenario, Setting):
             plan = self.plans()[0]
             texts += [load_scenario(self.scenario).source.text, plan.domain.source.text if plan.domain.source else ""]

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from invsim import __version__
 from invsim.errors import InvsimError
-from invsim.sweep.cases import KINDS, Case, Cell, Study
+from invsim.sweep.cases import KINDS, VERSION, Case, Cell, Study
 from invsim.sweep.store import Store, write_whole
 from invsim.sweep.work import Row, work_out
 
@@ -166,7 +165,7 @@ def _worked_out(cells: Sequence[Cell], executor: Executor | None) -> Iterator[tu
 
 
 def _elsewhere(case: Case) -> tuple[str, list[Row]]:
-    return __version__, work_out(case)
+    return VERSION, work_out(case)
 
 
 def _rows_of(future: Future[tuple[str, list[Row]]]) -> list[Row]:
@@ -174,8 +173,8 @@ def _rows_of(future: Future[tuple[str, list[Row]]]) -> list[Row]:
         version, rows = future.result()
     except BrokenExecutor as error:
         raise InvsimError(f"a worker died, perhaps for want of memory; what was finished is kept ({error})") from None
-    if version != __version__:
-        raise InvsimError(f"a worker runs invsim {version}, and this is {__version__}")
+    if version != VERSION:
+        raise InvsimError(f"a worker runs invsim {version}, and this is {VERSION}")
     return rows
 
 

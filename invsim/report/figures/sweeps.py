@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from invsim.errors import InputError
-from invsim.report.figures.style import ARMS, PAGE, Row, headline, legend_below, page, styled
+from invsim.report.figures.style import ARMS, PAGE, Row, headline, page, styled
 from invsim.report.tables import LABELS
 
 if TYPE_CHECKING:
@@ -66,11 +66,17 @@ def sweep_figure(
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
     name = LABELS.get(metric, metric.replace("_", " "))
-    figure.supylabel(f"{name}, with 95% interval", fontsize="medium")
-    if along:
-        figure.supxlabel(along, fontsize="medium")
+    for axis in axes[::across]:
+        axis.set_ylabel(f"{name}, 95% interval")
+    for axis in axes[max(0, len(panels) - across) : len(panels)]:
+        axis.set_xlabel(along)
+        axis.tick_params(axis="x", labelbottom=True)
     headline(figure, title)
-    legend_below(figure, list(axes[: len(panels)]))
+    known = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
+    figure.legend(
+        list(known.values()), list(known), loc="outside lower left", ncols=min(len(known), 3 * across),
+        handlelength=2.0, columnspacing=1.4, handletextpad=0.5, borderaxespad=0.3,
+    )  # fmt: skip
     return figure
 
 
@@ -86,15 +92,16 @@ def _panel(axis: Axes, rows: Sequence[Row], along: str, values: Sequence[Any]) -
     arms = list(dict.fromkeys(str(row["arm"]) for row in rows))
     numeric = bool(along) and not isinstance(values[0], str)
     cycle = itertools.cycle(mpl.rcParams["axes.prop_cycle"])
+    gap = min((b - a for a, b in itertools.pairwise(sorted(values))), default=1.0) if numeric else 1.0
+    step = (0.08 if numeric else 0.5 / len(arms)) * gap  # arms side by side, or else one hides another
     for at, (arm, style) in enumerate(zip(arms, cycle, strict=False)):
         look: dict[str, Any] = dict(style)
         if arm in ARMS and arm != "A0":
             look = {"color": ARMS[arm].colour, "marker": ARMS[arm].marker}
         mine = [row for row in rows if row["arm"] == arm]
-        shift = 0.0 if numeric else 0.5 * ((at + 0.5) / len(arms) - 0.5)
-        xs = [
-            float(row[along] or 0.0) if numeric else values.index(row[along] if along else "") + shift for row in mine
-        ]
+        shift = step * (at - (len(arms) - 1) / 2)
+        places = [row[along] if along else "" for row in mine]
+        xs = [shift + (float(place or 0.0) if numeric else values.index(place)) for place in places]
         ys = [float(row["value"] or 0.0) for row in mine]
         below = [y - float(y if row["lo"] is None else row["lo"]) for y, row in zip(ys, mine, strict=True)]
         above = [float(y if row["hi"] is None else row["hi"]) - y for y, row in zip(ys, mine, strict=True)]
