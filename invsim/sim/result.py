@@ -72,14 +72,47 @@ class Block:
 
 def write_block(plan: Plan, block: Block, *, model: str, arm: str, folder: Path) -> None:
     """Write a block as two Parquet parts, ``episodes/`` and ``streams/``; a part appears whole or not at all."""
-    part = f"{_slug(model)}.{_slug(arm)}.{block.first:09d}.parquet"
     frames = {"episodes": episode_frame, "streams": stream_frame}
     for name, frame in frames.items():
-        target = folder / name / part
+        target = folder / name / _part(model, arm, block.first)
         target.parent.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_suffix(".unfinished")
         frame(plan, block, model=model, arm=arm).write_parquet(unfinished)
         unfinished.replace(target)
+
+
+def read_block(plan: Plan, *, model: str, arm: str, first: int, count: int, folder: Path) -> Block | None:
+    """Return a block that ``write_block`` wrote; None where its parts are missing, damaged or of other streams."""
+    import polars as pl
+
+    columns = {"episodes": ["stream", "episode", *PER_EPISODE], "streams": ["stream", *PER_STREAM, *_alerts(plan)]}
+    parts = {name: folder / name / _part(model, arm, first) for name in columns}
+    if not all(path.is_file() for path in parts.values()):
+        return None
+    try:
+        episodes, streams = (pl.read_parquet(path, columns=columns[name], glob=False) for name, path in parts.items())
+        labels = {each.name.lower(): int(each) for each in Injected}
+        per_episode = episodes.with_columns(pl.col("injected").replace_strict(labels)).cast(pl.Int64)
+        per_stream = streams.fill_null(-1).cast(pl.Int64)
+    except (pl.exceptions.PolarsError, OSError):
+        return None
+    length, expected = len(plan.episodes), np.arange(first, first + count)
+    if streams.height != count or episodes.height != count * length or (per_stream["stream"] != expected).any():
+        return None
+    return Block(
+        first=first,
+        episodes=per_episode.select(PER_EPISODE).to_numpy().reshape(count, length, len(PER_EPISODE)),
+        streams=per_stream.select(PER_STREAM).to_numpy(),
+        alerts=per_stream.select(_alerts(plan)).to_numpy() if plan.drift else np.empty((count, 0), np.int64),
+    )
+
+
+def _alerts(plan: Plan) -> list[str]:
+    return [f"alert_{at + 1}" for at in range(len(plan.drift))]
+
+
+def _part(model: str, arm: str, first: int) -> str:
+    return f"{_slug(model)}.{_slug(arm)}.{first:09d}.parquet"
 
 
 def _slug(name: str) -> str:
@@ -141,7 +174,7 @@ def stream_frame(plan: Plan, block: Block, *, model: str, arm: str) -> pl.DataFr
 
     streams, episodes = block.episodes.shape[:2]
     attempts, completed = block.episode("attempts").sum(axis=1), block.episode("completed").sum(axis=1)
-    alerts = {f"alert_{at + 1}": pl.Series(block.alerts[:, at]).replace(-1, None) for at in range(len(plan.drift))}
+    alerts = {name: pl.Series(block.alerts[:, at]).replace(-1, None) for at, name in enumerate(_alerts(plan))}
     return pl.DataFrame(
         {
             "scenario": pl.repeat(plan.name, streams, eager=True),

@@ -36,6 +36,7 @@ ROOM_OF = {
     "whatif": "experiment",
     "uncertain": "experiment",
     "sweep": "experiment",
+    "keep": "experiment",
     "service": "service",
     "live": "live",
     "paper": "paper",
