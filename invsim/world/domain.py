@@ -54,6 +54,8 @@ class Domain:
                 raise InputError("a rule is declared once", where=where, value=rule.triple)
         for at, policy in enumerate(self.policies):
             where = self.source.where("policies", at)
+            if any(policy.type == earlier.type for earlier in self.policies[:at]):
+                raise InputError("a type of suggestion belongs to one policy", where=where, value=policy.type)
             if policy.table is not None:
                 _known(policy.table, names, where)
             if isinstance(policy, Member):
