@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +12,9 @@ import msgspec
 from invsim.client.arms import Arm
 from invsim.errors import InputError
 from invsim.experiment import Observer, Recall, RunResult
+from invsim.files import entries, write_whole
 from invsim.sim.plan import Plan
 from invsim.sim.result import Block, read_block, write_block
-from invsim.sweep.store import write_whole
 
 if TYPE_CHECKING:
     import polars as pl
@@ -40,22 +40,18 @@ class RunFolder:
 
     def __init__(self, folder: Path, asked: Mapping[str, object]) -> None:
         self.folder = folder
-        begun = msgspec.json.encode(asked, order="deterministic")
-        key = hashlib.sha256(begun).hexdigest()
-        if folder.is_dir() and any(folder.iterdir()):
-            file = folder / BEGUN
-            known = file.read_bytes() if file.is_file() else b""
-            if hashlib.sha256(known).hexdigest() != key:
-                what = "is not empty, and was not begun by this run; results go to a folder of their own"
-                raise InputError(what, where="--out", value=str(folder))
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / BEGUN, begun)
+        self._begun = msgspec.json.encode(asked, order="deterministic")
+        file = folder / BEGUN
+        if entries(folder) and (file.read_bytes() if file.is_file() else b"") != self._begun:
+            what = "is not empty, and was not begun by this run; results go to a folder of their own"
+            raise InputError(what, where="--out", value=str(folder))
         self._recalled: set[tuple[str, str, int]] = set()
 
-    @property
-    def recalled(self) -> int:
-        """Parts that were there already."""
-        return len(self._recalled)
+    def _begin(self) -> None:
+        """Write down whose folder it is, once there is something to write; a run that is refused leaves it free."""
+        if not (self.folder / BEGUN).is_file():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(self.folder / BEGUN, self._begun)
 
     def recall(self, plan: Plan, model: str) -> Recall:
         """Return what looks for streams that were played before."""
@@ -73,15 +69,17 @@ class RunFolder:
 
         def write(arm: Arm, block: Block) -> None:
             if (model, arm.name, block.first) not in self._recalled:
+                self._begin()
                 write_block(plan, block, model=model, arm=arm.name, folder=self.folder)
 
         return write
 
     def finish(self, results: Sequence[RunResult]) -> None:
         """Write the estimates."""
-        unfinished = self.folder / ".summary.parquet.unfinished"
-        _summary(results).write_parquet(unfinished)
-        unfinished.replace(self.folder / "summary.parquet")
+        self._begin()
+        file = io.BytesIO()
+        _summary(results).write_parquet(file)
+        write_whole(self.folder / "summary.parquet", file.getvalue())
         found = msgspec.json.encode([each.to_dict() for each in results])
         write_whole(self.folder / "run.json", msgspec.json.format(found, indent=2))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -29,11 +29,14 @@ SCHEDULES = 8
 STREAMS = 500
 """Streams simulated per schedule and arm."""
 
+SETTINGS = 8
+"""Settings whose plans are kept: a study asks of the same few again and again, and a sweep of many once."""
+
 CLOSE = 1e-3
 """How near a break-even point is near enough."""
 
 
-@cache
+@lru_cache(maxsize=SETTINGS)
 def schedules(setting: Setting, *, number: int = SCHEDULES, seed: int = 1, level: Level = Level.L6) -> tuple[Plan, ...]:
     """Return plans of one setting, each with an order of tasks and a drift schedule of its own."""
     if number < 1:

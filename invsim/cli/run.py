@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -158,7 +159,8 @@ def run(
         )  # fmt: skip
         cases = [replace(base, model=name) for name in model_names_of(models)]
         how = {"precision": precision, "metrics": metrics, "budget": budget, "server": server}
-        kept = RunFolder(out, {"cases": [{**each.to_dict(), "key": each.key} for each in cases], **how})
+        keys = [each.key(each.sources()) or token_hex() for each in cases]  # without a key, no other run is this one
+        kept = RunFolder(out, {"cases": [each.to_dict() for each in cases], "keys": keys, **how})
     results: list[RunResult] = []
     with _recording(trace) as write:
         for model in chosen:

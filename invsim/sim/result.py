@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from invsim.client.planners.base import Injected
+from invsim.files import write_whole
 from invsim.sim.plan import Plan
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ PER_STREAM = (
     "required_by_table",
     "contract_failures",
 )
+
+FINISHED = "finished"
+"""Folder of what tells that both parts of a block are there, and sound."""
 
 
 @dataclass(frozen=True)
@@ -71,31 +77,48 @@ class Block:
 
 
 def write_block(plan: Plan, block: Block, *, model: str, arm: str, folder: Path) -> None:
-    """Write a block as two Parquet parts, ``episodes/`` and ``streams/``; a part appears whole or not at all."""
-    frames = {"episodes": episode_frame, "streams": stream_frame}
-    for name, frame in frames.items():
-        target = folder / name / _part(model, arm, block.first)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = target.with_suffix(".unfinished")
-        frame(plan, block, model=model, arm=arm).write_parquet(unfinished)
-        unfinished.replace(target)
+    """Write a block as two Parquet parts, ``episodes/`` and ``streams/``, and when both are there, their digests.
+
+    Each file appears whole or not at all.
+    """
+    name, digests = _part(model, arm, block.first), {}
+    for part, frame in (("episodes", episode_frame), ("streams", stream_frame)):
+        file = io.BytesIO()
+        frame(plan, block, model=model, arm=arm).write_parquet(file)
+        _write(folder / part / f"{name}.parquet", file.getvalue())
+        digests[part] = _digest(file.getvalue())
+    _write(folder / FINISHED / f"{name}.json", msgspec.json.encode(digests))
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, data)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def read_block(plan: Plan, *, model: str, arm: str, first: int, count: int, folder: Path) -> Block | None:
-    """Return a block that ``write_block`` wrote; None where its parts are missing, damaged or of other streams."""
+    """Return a block that ``write_block`` wrote; None where a part is missing, not what was written, or of others."""
     import polars as pl
 
+    name = _part(model, arm, first)
     columns = {"episodes": ["stream", "episode", *PER_EPISODE], "streams": ["stream", *PER_STREAM, *_alerts(plan)]}
-    parts = {name: folder / name / _part(model, arm, first) for name in columns}
-    if not all(path.is_file() for path in parts.values()):
+    try:
+        digests = msgspec.json.decode((folder / FINISHED / f"{name}.json").read_bytes(), type=dict[str, str])
+        parts = {part: (folder / part / f"{name}.parquet").read_bytes() for part in columns}
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    if digests != {part: _digest(data) for part, data in parts.items()}:  # Parquet would not notice every damage
         return None
     try:
-        episodes, streams = (pl.read_parquet(path, columns=columns[name], glob=False) for name, path in parts.items())
-        labels = {each.name.lower(): int(each) for each in Injected}
-        per_episode = episodes.with_columns(pl.col("injected").replace_strict(labels)).cast(pl.Int64)
-        per_stream = streams.fill_null(-1).cast(pl.Int64)
-    except (pl.exceptions.PolarsError, OSError):
+        episodes, streams = (pl.read_parquet(io.BytesIO(data), columns=columns[part]) for part, data in parts.items())
+    except pl.exceptions.ColumnNotFoundError:  # of another plan
         return None
+    labels = {each.name.lower(): int(each) for each in Injected}
+    per_episode = episodes.with_columns(pl.col("injected").replace_strict(labels)).cast(pl.Int64)
+    per_stream = streams.fill_null(-1).cast(pl.Int64)
     length, expected = len(plan.episodes), np.arange(first, first + count)
     if streams.height != count or episodes.height != count * length or (per_stream["stream"] != expected).any():
         return None
@@ -112,7 +135,7 @@ def _alerts(plan: Plan) -> list[str]:
 
 
 def _part(model: str, arm: str, first: int) -> str:
-    return f"{_slug(model)}.{_slug(arm)}.{first:09d}.parquet"
+    return f"{_slug(model)}.{_slug(arm)}.{first:09d}"
 
 
 def _slug(name: str) -> str:

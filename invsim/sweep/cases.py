@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
 
-from invsim.client.arms import get_arm
-from invsim.client.planners.models import load_model, model_source
+from invsim.client.arms import SHIPPED, arm_names, get_arm
+from invsim.client.planners.models import load_model, model_source, parse_model
 from invsim.client.planners.probabilistic import ProbabilisticModel
 from invsim.errors import InputError, UnknownNameError
 from invsim.experiment import ENGINES
+from invsim.located import Source
 from invsim.sim.compose import Setting
 from invsim.sim.plan import Plan, compile_plan
-from invsim.sim.scenario import load_scenario
+from invsim.sim.scenario import load_scenario, parse_scenario
 from invsim.whatif import SCHEDULES, planner, schedules
+from invsim.world.domain import domain_source, parse_domain
 from invsim.world.wire import Level, Shape
 
 Value: TypeAlias = str | int | float
@@ -30,6 +34,12 @@ VERSION = version("invsim")
 
 COMPOSED = "composed"
 """What stands for a composed setting where a scenario is named."""
+
+LARGEST_SEED = 2**63 - 1
+"""What a column of whole numbers holds."""
+
+MOST_CELLS = 100_000
+"""Of a study."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,20 @@ class Rates:
         """Return the compliance model."""
         return planner(self.p_apply, p_fresh=self.p_fresh, p_stale=self.p_stale, p_unaided=self.p_unaided)
 
+
+class Sources(NamedTuple):
+    """The texts behind a case's names: who works it out reads no file, and what changes later changes nothing.
+
+    Empty where there is none: the scenario of a composed setting, the model of rates. The domain is None where it is
+    registered in Python.
+    """
+
+    scenario: Source
+    domain: Source | None
+    model: Source
+
+
+NOTHING = Source("", "")
 
 KINDS: dict[str, type] = {
     "scenario": str, "model": str, "level": str, "seed": int,
@@ -83,7 +107,9 @@ class Case:
     schedules : int
         Orders of tasks and drift that a composed setting is averaged over.
     seed : int
-        The same for all cases of a study, unless it is varied, so that they meet common random numbers.
+        The same for all cases of a study, unless it is varied, so that they meet common random numbers. The schedules
+        of a composed setting have this seed and those that follow: vary it in steps of ``schedules``, or two cases
+        share some.
     """
 
     scenario: str | Setting = field(default_factory=Setting)
@@ -110,15 +136,16 @@ class Case:
         found = self
         if "scenario" in point:
             named = str(point["scenario"])
-            found = replace(found, scenario=Setting() if named == COMPOSED else named)
+            setting = found.scenario if isinstance(found.scenario, Setting) else Setting()
+            found = replace(found, scenario=setting if named == COMPOSED else named)
         if "model" in point:
             found = replace(found, model=str(point["model"]))
         if "level" in point:
             found = replace(found, level=str(point["level"]))
         if "seed" in point:
             found = replace(found, seed=int(point["seed"]))
-        if setting := {name: value for name, value in point.items() if name in OF_SETTING}:
-            found = replace(found, scenario=_set(found.scenario, setting))
+        if composed := {name: value for name, value in point.items() if name in OF_SETTING}:
+            found = replace(found, scenario=_set(found.scenario, composed))
         if rates := {name: float(value) for name, value in point.items() if name in OF_RATES}:
             if not isinstance(found.model, Rates):
                 what = f"{next(iter(rates))} is of a planner of rates, and the model is named"
@@ -126,62 +153,111 @@ class Case:
             found = replace(found, model=replace(found.model, **rates))
         return found
 
-    def plans(self) -> tuple[Plan, ...]:
-        """Return what is run: one plan of a named scenario, one for each schedule of a composed setting."""
-        level = None if self.level is None else Level.parse(self.level, where="level")
-        if isinstance(self.scenario, Setting):
-            return schedules(self.scenario, number=self.schedules, seed=self.seed, level=level or Level.L6)
-        return (compile_plan(load_scenario(self.scenario), level=level),)
+    def sources(self) -> Sources:
+        """Return the texts behind the names, read now; an unknown name or a file with a mistake is an error."""
+        return _Files().of(self)
 
-    def compliance(self) -> ProbabilisticModel:
+    def plans(self, sources: Sources) -> tuple[Plan, ...]:
+        """Return what is run: one plan of a named scenario, one for each schedule of a composed setting."""
+        if isinstance(self.scenario, Setting):
+            level = Level.L6 if self.level is None else Level.parse(self.level, where="level")
+            return schedules(self.scenario, number=self.schedules, seed=self.seed, level=level)
+        return (_plan(sources.scenario, sources.domain, self.level),)
+
+    def compliance(self, sources: Sources) -> ProbabilisticModel:
         """Return the compliance model."""
-        return self.model.model() if isinstance(self.model, Rates) else load_model(self.model)
+        return self.model.model() if isinstance(self.model, Rates) else parse_model(sources.model)
 
     def check(self) -> None:
-        """Raise an ``InputError`` for whatever can be seen to be wrong before anything is run."""
+        """Raise an ``InputError`` for whatever can be seen to be wrong without reading a file."""
+        if not isinstance(self.scenario, str | Setting):
+            raise InputError("scenario takes a name, the path of a TOML file, or a Setting", value=self.scenario)
+        if not isinstance(self.model, str | Rates):
+            raise InputError("model takes a name, the path of a TOML file, or Rates", value=self.model)
+        if isinstance(self.model, Rates):
+            self.model.model()
+        if isinstance(self.arms, str):
+            raise InputError("arms takes names, not one text", value=self.arms)
         for name in self.arms or ():
             get_arm(name, where="arms")
+        if self.level is not None:
+            Level.parse(self.level, where="level")
         if self.engine not in ENGINES:
             raise UnknownNameError("engine", self.engine, ENGINES)
         for name, least in (("replications", 1), ("draws", 0), ("schedules", 1), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"{name} must be {least} or more", value=value)
+        if self.seed > LARGEST_SEED:
+            raise InputError(f"seed must be {LARGEST_SEED} or less", value=self.seed)
         if self.engine == "exact" and self.replications is not None:
             raise InputError("the exact engine samples no streams to number", value=self.replications)
-        model = self.compliance()
-        if self.draws and not model.uncertainty:
-            raise InputError("draws are of a fitted model, one with a posterior to draw from", value=model.name)
-        if isinstance(self.scenario, Setting) and model.uncertainty and self.draws != 0:
-            what = "a composed setting does not carry the uncertainty of a fitted model: draws 0 takes its means"
-            raise InputError(what, value=model.name)
-        if not isinstance(self.scenario, Setting):
-            self.plans()
+
+    def key(self, sources: Sources) -> str | None:
+        """Return what tells its result from any other: a hash of all that goes in, texts and version included.
+
+        None where an arm or the domain is registered in Python: what such code does cannot be told from its name.
+        """
+        if sources.domain is None or not SHIPPED.issuperset(self._arms(sources)):
+            return None
+        texts = [VERSION, msgspec.json.encode(self.to_dict(), order="deterministic").decode()]
+        texts += [source.text for source in (sources.scenario, sources.domain, sources.model)]
+        return hashlib.sha256(msgspec.json.encode(texts)).hexdigest()[:24]
+
+    def _arms(self, sources: Sources) -> Iterable[str]:
+        if self.arms is not None:
+            return self.arms
+        composed = isinstance(self.scenario, Setting)
+        return arm_names() if composed else parse_scenario(sources.scenario).manifest.arms
 
     def to_dict(self) -> dict[str, object]:
         """Return plain data."""
-        return dict(msgspec.to_builtins(asdict(self)))
-
-    @cached_property
-    def key(self) -> str:
-        """What tells its result from any other: a hash of all that goes in, files and version included."""
-        texts = [VERSION, msgspec.json.encode(self.to_dict(), order="deterministic").decode()]
-        if not isinstance(self.scenario, Setting):
-            plan = self.plans()[0]
-            texts += [load_scenario(self.scenario).source.text, plan.domain.source.text if plan.domain.source else ""]
-        if not isinstance(self.model, Rates):
-            texts.append(model_source(self.model).text)
-        return hashlib.sha256(msgspec.json.encode(texts)).hexdigest()[:24]
+        return dict(msgspec.to_builtins(asdict(self), enc_hook=_plain))
 
 
-def _typed(name: str, value: Value) -> Value:
-    """Return a value as its parameter has it, so that 0 and 0.0 are one."""
+def _plan(scenario: Source, domain: Source | None, level: str | None) -> Plan:
+    return compile_plan(
+        parse_scenario(scenario),
+        level=None if level is None else Level.parse(level, where="level"),
+        domain=None if domain is None else parse_domain(domain),
+    )
+
+
+class _Files:
+    """Files read once, and what they hold checked once, so that all cells of a study meet the same texts."""
+
+    def __init__(self) -> None:
+        self._scenario, self._model = cache(_scenario_sources), cache(_checked_model)
+        self.plan, self.model = cache(_plan), cache(parse_model)
+
+    def of(self, case: Case) -> Sources:
+        scenario, domain = (NOTHING, NOTHING) if isinstance(case.scenario, Setting) else self._scenario(case.scenario)
+        return Sources(scenario, domain, NOTHING if isinstance(case.model, Rates) else self._model(case.model))
+
+
+def _scenario_sources(name: str) -> tuple[Source, Source | None]:
+    scenario = load_scenario(name)
+    return scenario.source, domain_source(scenario.manifest.domain, beside=scenario.beside)
+
+
+def _checked_model(name: str) -> Source:
+    load_model(name)
+    return model_source(name)
+
+
+def _plain(value: object) -> object:
+    """Return a NumPy scalar as the number or text that it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _typed(name: str, value: object) -> Value:
+    """Return a value as its parameter has it, so that 0, -0.0 and NumPy's 0 are one."""
     if name not in KINDS:
         raise UnknownNameError("parameter", name, KINDS)
-    kind = KINDS[name]
+    kind, value = KINDS[name], _plain(value)
     if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
         raise InputError(f"{name} takes {_KINDS[kind]}", value=value)
-    return kind(value)  # type: ignore[no-any-return]
+    return float(value) + 0.0 if kind is float else kind(value)  # type: ignore[arg-type]
 
 
 def _set(scenario: str | Setting, values: Mapping[str, Value]) -> Setting:
@@ -194,16 +270,23 @@ def _set(scenario: str | Setting, values: Mapping[str, Value]) -> Setting:
     return replace(scenario, **typed)
 
 
-class Cell(NamedTuple):
-    """A point of a grid, and the case that stands there."""
+@dataclass(frozen=True)
+class Cell:
+    """A point of a grid, the case that stands there, and the texts behind its names."""
 
     point: dict[str, Value]
     case: Case
+    sources: Sources = field(repr=False)
 
     @property
     def place(self) -> str:
         """The point in words."""
         return ", ".join(f"{name} {value}" for name, value in self.point.items())
+
+    @cached_property
+    def key(self) -> str | None:
+        """See ``Case.key``."""
+        return self.case.key(self.sources)
 
 
 @dataclass(frozen=True)
@@ -214,15 +297,28 @@ class Study:
     ----------
     base : Case
     vary : mapping of str to sequence
-        Values by parameter, see ``KINDS``; the last one varies fastest. None of them: the base alone.
+        Values by parameter, see ``KINDS``; the last one varies fastest. None of them: the base alone. NumPy arrays and
+        generators do as well.
+    fixed : mapping of str to value
+        Parameters set in every cell, together with those varied.
     """
 
     base: Case
     vary: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    fixed: Mapping[str, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        axes = {name: _axis(name, values) for name, values in self.vary.items()}
+        fixed = {name: _typed(name, value) for name, value in self.fixed.items()}
+        for name in fixed.keys() & axes.keys():
+            raise InputError("is set and varied too", value=name)
+        object.__setattr__(self, "vary", axes)
+        object.__setattr__(self, "fixed", fixed)
 
     def to_dict(self) -> dict[str, object]:
         """Return plain data."""
-        return {"base": self.base.to_dict(), "vary": {name: list(values) for name, values in self.vary.items()}}
+        vary = {name: list(values) for name, values in self.vary.items()}
+        return {"base": self.base.to_dict(), "set": dict(self.fixed), "vary": vary}
 
     def cells(self) -> list[Cell]:
         """Return every cell of the grid, in order.
@@ -230,17 +326,37 @@ class Study:
         Raises
         ------
         InputError, UnknownNameError
-            See ``Case.at`` and ``Case.check``.
+            For whatever can be seen to be wrong before anything is run.
         """
-        for name, values in self.vary.items():
-            if not values:
-                raise InputError(f"{name} has no value to take")
-            if len(set(values)) < len(values):
-                raise InputError(f"{name} has a value twice", value=list(values))
+        if (count := math.prod(len(values) for values in self.vary.values())) > MOST_CELLS:
+            raise InputError(f"a study has at most {MOST_CELLS:,} cells", value=count)
+        files = _Files()
         found = []
+        uncertain = False
         for values in itertools.product(*self.vary.values()):
             point = dict(zip(self.vary, values, strict=True))
-            case = self.base.at(point)
+            case = self.base.at({**self.fixed, **point})
             case.check()
-            found.append(Cell(point, case))
+            cell = Cell(point, case, files.of(case))
+            if not isinstance(case.scenario, Setting):
+                files.plan(cell.sources.scenario, cell.sources.domain, case.level)
+            fitted = not isinstance(case.model, Rates) and bool(files.model(cell.sources.model).uncertainty)
+            if fitted and isinstance(case.scenario, Setting) and case.draws != 0:
+                what = "a composed setting does not carry the uncertainty of a fitted model: draws 0 takes its means"
+                raise InputError(what, value=case.model)
+            uncertain = uncertain or fitted
+            found.append(cell)
+        if self.base.draws and not uncertain:
+            raise InputError("draws are of a fitted model, one with a posterior to draw from", value=self.base.draws)
         return found
+
+
+def _axis(name: str, values: Iterable[Value]) -> tuple[Value, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{name} takes several values, as a list", value=values)
+    typed = tuple(_typed(name, value) for value in values)
+    if not typed:
+        raise InputError(f"{name} has no value to take")
+    if len(set(typed)) < len(typed):
+        raise InputError(f"{name} has a value twice", value=list(typed))
+    return typed

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from invsim.errors import InvsimError
-from invsim.sweep.cases import KINDS, VERSION, Case, Cell, Study
-from invsim.sweep.store import Store, write_whole
+from invsim.errors import InvsimError, UnknownNameError
+from invsim.files import write_whole
+from invsim.sweep.cases import KINDS, VERSION, Case, Cell, Sources, Study
+from invsim.sweep.store import Store
 from invsim.sweep.work import Row, work_out
 
 if TYPE_CHECKING:
@@ -54,8 +56,7 @@ class Sweep:
     def to_dict(self) -> dict[str, object]:
         """Return plain data, cell by cell."""
         return {
-            "base": self.study.base.to_dict(),
-            "vary": {name: list(values) for name, values in self.study.vary.items()},
+            **self.study.to_dict(),
             "recalled": self.recalled,
             "cells": [
                 {"at": cell.point, "arms": _by_arm(rows)} for cell, rows in zip(self.cells, self.rows, strict=True)
@@ -91,7 +92,8 @@ def sweep(
         worked out here.
     out : Path, optional
         A folder. Each cell is written there as it is finished, and one that is there already, from a sweep that was
-        stopped or a smaller one, is recalled. At the end it holds ``sweep.parquet`` and ``sweep.csv`` too.
+        stopped or a smaller one, is recalled. At the end it holds ``sweep.parquet`` and ``sweep.csv`` too. Cells of an
+        arm or a domain that is registered in Python are worked out every time: their code cannot be told from a name.
     tick : callable, optional
         Called with the number of cells done since.
 
@@ -101,28 +103,27 @@ def sweep(
         See ``Study.cells``, and ``Store`` for the folder. What a case is refused for while it runs names its cell;
         the cells that were finished are kept.
     InvsimError
-        Where a worker dies, or runs another version of invsim.
+        Where a worker dies, or runs another version of invsim, or the executor gives up.
     """
     cells = study.cells()
     store = None if out is None else Store(Path(out))
-    found: dict[str, list[Row]] = {}
+    found: dict[int, list[Row]] = {}
     if store is not None:
         store.begin(study)
-        found = {cell.case.key: rows for cell in cells if (rows := store.recall(cell.case)) is not None}
-    recalled = sum(cell.case.key in found for cell in cells)
+        found = {at: rows for at, cell in enumerate(cells) if (rows := store.recall(cell)) is not None}
+    recalled = len(found)
     _report(tick, recalled)
-    for case, rows in _worked_out([cell for cell in cells if cell.case.key not in found], executor):
-        found[case.key] = rows
+    for at, rows in _worked_out({at: cell for at, cell in enumerate(cells) if at not in found}, executor):
+        found[at] = rows
         if store is not None:
-            store.keep(case, rows)
+            store.keep(cells[at], rows)
         _report(tick, 1)
-    result = Sweep(study, tuple(cells), tuple(found[cell.case.key] for cell in cells), recalled)
+    result = Sweep(study, tuple(cells), tuple(found[at] for at in range(len(cells))), recalled)
     if store is not None:
-        frame = result.frame()
+        frame, parquet = result.frame(), io.BytesIO()
+        frame.write_parquet(parquet)
+        write_whole(store.folder / "sweep.parquet", parquet.getvalue())
         write_whole(store.folder / "sweep.csv", frame.write_csv().encode())
-        unfinished = store.folder / ".sweep.parquet.unfinished"
-        frame.write_parquet(unfinished)
-        unfinished.replace(store.folder / "sweep.parquet")
     return result
 
 
@@ -131,51 +132,69 @@ def _report(tick: Callable[[int], None] | None, done: int) -> None:
         tick(done)
 
 
+GAVE_UP = "the executor gave up, as one does whose cluster is gone"
+
+
 # Working out --------------------------------------------------------------------------------------------------------
 
 
-def _worked_out(cells: Sequence[Cell], executor: Executor | None) -> Iterator[tuple[Case, list[Row]]]:
-    """Yield each case with its rows as it is finished."""
+def _worked_out(cells: Mapping[int, Cell], executor: Executor | None) -> Iterator[tuple[int, list[Row]]]:
+    """Yield each cell's number with its rows as it is finished."""
     if executor is None:
-        for cell in cells:
+        for at, cell in cells.items():
             try:
-                rows = work_out(cell.case)
+                rows = work_out(cell.case, cell.sources)
             except InvsimError as error:
                 raise _at(cell, error) from None
-            yield cell.case, rows
+            yield at, rows
         return
-    futures = {executor.submit(_elsewhere, cell.case): cell for cell in cells}
-    failed: InvsimError | None = None
+    futures: dict[Future[tuple[str, list[Row]]], int] = {}
+    failed: BaseException | None = None
     try:
+        try:
+            for at, cell in cells.items():
+                futures[executor.submit(_elsewhere, cell.case, cell.sources)] = at
+        except RuntimeError as error:  # broken or shut down; what it has begun may still be finished
+            failed = InvsimError(f"the executor takes no more work: {error}")
         for future in as_completed(futures):
-            cell = futures[future]
-            try:
-                rows = _rows_of(future)
-            except CancelledError:  # since another failed
-                continue
-            except InvsimError as error:
-                failed = failed or _at(cell, error)
+            at = futures.pop(future)  # and with it, on a cluster, the result's place in some worker's memory
+            if (wrong := _error_of(future, cells[at])) is None:
+                yield at, future.result()[1]
+            else:
+                failed = failed or wrong
                 _cancel(futures)
-                continue
-            yield cell.case, rows
     finally:
         _cancel(futures)
     if failed is not None:
         raise failed
 
 
-def _elsewhere(case: Case) -> tuple[str, list[Row]]:
-    return VERSION, work_out(case)
+def _elsewhere(case: Case, sources: Sources) -> tuple[str, list[Row]]:
+    return VERSION, work_out(case, sources)
 
 
-def _rows_of(future: Future[tuple[str, list[Row]]]) -> list[Row]:
-    try:
-        version, rows = future.result()
-    except BrokenExecutor as error:
-        raise InvsimError(f"a worker died, perhaps for want of memory; what was finished is kept ({error})") from None
-    if version != VERSION:
-        raise InvsimError(f"a worker runs invsim {version}, and this is {VERSION}")
-    return rows
+def _error_of(future: Future[tuple[str, list[Row]]], cell: Cell) -> BaseException | None:
+    """Return what is wrong with a finished future, as the caller is to be told; None if its rows can be taken."""
+    if future.cancelled():  # since another failed, or by the executor itself
+        return InvsimError(GAVE_UP)
+    match future.exception():
+        case None:
+            version, _ = future.result()
+            return None if version == VERSION else InvsimError(f"a worker runs invsim {version}, and this is {VERSION}")
+        case CancelledError():
+            return InvsimError(GAVE_UP)
+        case BrokenExecutor() as error:
+            return InvsimError(f"a worker died, perhaps for want of memory ({error})")
+        case UnknownNameError() as error:  # it is known here, or the study would have been refused
+            return _at(cell, InvsimError(f"{error}; what is registered in Python, every worker has to register"))
+        case InvsimError() as error:
+            return _at(cell, error)
+        case Exception() as error:  # of the executor rather than the case, such as a cluster without invsim
+            failed = _at(cell, InvsimError(f"a worker failed: {type(error).__name__}: {' '.join(str(error).split())}"))
+            failed.__cause__ = error
+            return failed
+        case interrupt:
+            return interrupt
 
 
 def _cancel(futures: Iterable[Future[tuple[str, list[Row]]]]) -> None:

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from invsim.errors import InputError
-from invsim.sweep.cases import Case, Study
+from invsim.files import entries, write_whole
+from invsim.sweep.cases import VERSION, Cell, Study
 from invsim.sweep.work import Row
 
 STUDY = "study.json"
 CELLS = "cells"
+
+T = TypeVar("T")
+
+SHARED = "holds something that is no sweep; results go to a folder of their own"
+
+
+class _Begun(msgspec.Struct, forbid_unknown_fields=True):
+    """What a folder is for; not read again, but a folder without it is not ours."""
+
+    invsim: str
+    base: dict[str, Any]
+    set: dict[str, Any]
+    vary: dict[str, list[Any]]
 
 
 class _Finished(msgspec.Struct, forbid_unknown_fields=True):
     key: str
     case: dict[str, Any]
     rows: list[dict[str, str | int | float | None]]
+    digest: str
+    """Of the rows, by which a damaged file is known."""
 
 
 class Store:
     """A folder of finished cases.
+
+    Sweeps that run at once may share one: each file appears whole, and equal names hold equal bytes.
 
     Parameters
     ----------
@@ -38,33 +57,49 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         if folder.exists() and not folder.is_dir():
-            raise InputError("is a file, not a folder", value=str(folder))
-        if folder.is_dir() and any(folder.iterdir()) and not (folder / STUDY).is_file():
-            raise InputError("holds something that is no sweep; results go to a folder of their own", value=str(folder))
+            raise InputError("is a file, not a folder", where=str(folder))
+        if entries(folder) and not self._is_a_sweep():
+            raise InputError(SHARED, where=str(folder))
 
     def begin(self, study: Study) -> None:
         """Write down what is to be worked out."""
-        (self.folder / CELLS).mkdir(parents=True, exist_ok=True)
-        write_whole(self.folder / STUDY, msgspec.json.format(msgspec.json.encode(study.to_dict()), indent=2))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        begun = msgspec.convert({"invsim": VERSION, **study.to_dict()}, _Begun)
+        write_whole(self.folder / STUDY, msgspec.json.format(msgspec.json.encode(begun), indent=2))
+        (self.folder / CELLS).mkdir(exist_ok=True)
 
-    def recall(self, case: Case) -> list[Row] | None:
+    def recall(self, cell: Cell) -> list[Row] | None:
         """Return the rows of a case that was finished before; None where it was not, or its file is damaged."""
-        try:
-            found = msgspec.json.decode(self._file(case).read_bytes(), type=_Finished)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        if cell.key is None:
             return None
-        return found.rows if found.key == case.key else None
+        found = _decoded(self._file(cell.key), _Finished)
+        if found is None or (found.key, found.digest) != (cell.key, _digest(found.rows)):
+            return None
+        return found.rows
 
-    def keep(self, case: Case, rows: list[Row]) -> None:
-        """Write the rows of a finished case, whole or not at all."""
-        write_whole(self._file(case), msgspec.json.encode(_Finished(case.key, case.to_dict(), rows)))
+    def keep(self, cell: Cell, rows: list[Row]) -> None:
+        """Write the rows of a finished case, but for one that could not be told from another later."""
+        if cell.key is not None:
+            finished = _Finished(cell.key, cell.case.to_dict(), rows, _digest(rows))
+            write_whole(self._file(cell.key), msgspec.json.encode(finished))
 
-    def _file(self, case: Case) -> Path:
-        return self.folder / CELLS / f"{case.key}.json"
+    def _file(self, key: str) -> Path:
+        return self.folder / CELLS / f"{key}.json"
+
+    def _is_a_sweep(self) -> bool:
+        """Whether a sweep has begun here; where its study is damaged, a finished case tells as well."""
+        if _decoded(self.folder / STUDY, _Begun) is not None:
+            return True
+        return any(_decoded(path, _Finished) is not None for path in (self.folder / CELLS).glob("*.json"))
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that appears whole or not at all."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_bytes(data)
-    unfinished.replace(path)
+def _digest(rows: list[Row]) -> str:
+    return hashlib.sha256(msgspec.json.encode(rows)).hexdigest()
+
+
+def _decoded(path: Path, kind: type[T]) -> T | None:
+    """Return what a file holds; None where it is missing or damaged."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -1,5 +1,6 @@
 """Result frames: their schema, their nulls, and the Parquet parts that ``run --out`` leaves behind."""
 
+import os
 import subprocess
 import sys
 import time
@@ -17,7 +18,8 @@ from invsim.located import Source
 from invsim.sim.engine import simulate_block
 from invsim.sim.plan import Plan, compile_plan
 from invsim.sim.result import PER_EPISODE, PER_STREAM, Block, episode_frame, read_block, stream_frame, write_block
-from invsim.sim.scenario import load_scenario, parse_scenario
+from invsim.sim.scenario import load_scenario, parse_scenario, shipped_text
+from invsim.world.domain import domain_source
 
 EPISODE_SCHEMA = {
     "scenario": pl.String,
@@ -194,8 +196,10 @@ def test_a_run_writes_parts_that_agree_with_its_summary(tmp_path: Path, capsys: 
     capsys.readouterr()
     episodes, streams = pl.read_parquet(out / "episodes"), pl.read_parquet(out / "streams")
     summary = pl.read_parquet(out / "summary.parquet")
-    assert len(files(out)) == 2 * 2 * 2 * 2 + 3  # two kinds of parts, two models, two arms, two parts of up to 500
-    assert all(name.endswith((".parquet", "run.json", "begun.json")) for name in files(out))
+    for kind in ("episodes", "streams", "finished"):
+        assert len(list((out / kind).iterdir())) == 2 * 2 * 2  # two models, two arms, two parts of up to 500
+    assert len(files(out)) == 3 * 2 * 2 * 2 + 3
+    assert all(name.endswith(".parquet") for name in files(out) if name.startswith(("episodes", "streams")))
     assert dict(episodes.schema) == EPISODE_SCHEMA
     assert streams.columns == [*STREAM_COLUMNS, "alert_1", "alert_2"]
     assert (len(episodes), len(streams)) == (2 * 2 * 501 * 36, 2 * 2 * 501)
@@ -239,7 +243,7 @@ def test_no_name_of_a_model_leaves_the_folder(name: str, tmp_path: Path, capsys:
     assert main(args) == 0
     capsys.readouterr()
     new = [path for path in files(tmp_path) if path not in before]
-    assert [Path(path).parent.name for path in new] == ["out", "episodes", "out", "streams", "out"]
+    assert [Path(path).parent.name for path in new] == ["out", "episodes", "finished", "out", "streams", "out"]
     assert all(path.startswith("one/two/three/out/") for path in new)
     assert pl.read_parquet(out / "episodes")["model"].unique().to_list() == [name]
 
@@ -272,9 +276,27 @@ def test_a_block_comes_back_from_its_parts(scenario: str, tmp_path: Path) -> Non
         assert (got == wanted).all()
     assert read_block(plan, first=7, count=4, **where) is None
     assert read_block(plan, first=8, count=5, **where) is None
-    (part,) = (tmp_path / "streams").iterdir()
-    part.write_bytes(part.read_bytes()[:-20])
-    assert read_block(plan, first=7, count=5, **where) is None
+    other = plan_of("rules" if scenario == "recipes" else "recipes")
+    assert read_block(other, first=7, count=5, **where) is None
+
+
+@pytest.mark.parametrize("kind", ["episodes", "streams", "finished"])
+def test_a_part_that_is_damaged_anywhere_is_played_again(kind: str, tmp_path: Path) -> None:
+    plan, block = plan_of("payments"), block_of("payments", "A2")
+    where = {"model": "gpt-5.4-mini", "arm": "A2", "folder": tmp_path}
+    write_block(plan, block, **where)
+    (part,) = (tmp_path / kind).iterdir()
+    sound = part.read_bytes()
+    for at in range(0, len(sound), max(1, len(sound) // 200)):
+        part.write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
+        assert read_block(plan, first=block.first, count=len(block.streams), **where) is None, at
+    for damaged in (b"", sound[:-20], sound + b"x"):
+        part.write_bytes(damaged)
+        assert read_block(plan, first=block.first, count=len(block.streams), **where) is None
+    part.unlink()
+    assert read_block(plan, first=block.first, count=len(block.streams), **where) is None
+    part.write_bytes(sound)
+    assert read_block(plan, first=block.first, count=len(block.streams), **where) is not None
 
 
 LONG = ["run", "payments", "--model", "gpt-5-mini", "--arms", "A1,A2D", "--engine", "simpy", "--replications", "1200"]
@@ -284,12 +306,12 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, capsys: pytes
     out, whole = tmp_path / "out", tmp_path / "whole"
     process = subprocess.Popen([sys.executable, "-m", "invsim", *LONG, "--out", str(out)], stdout=subprocess.DEVNULL)
     for _ in range(3000):
-        if (out / "streams").is_dir() and len(list((out / "streams").glob("*.parquet"))) >= 2:
+        if len(list(out.glob("finished/*.json"))) >= 2:
             break
         time.sleep(0.01)
     process.kill()
     process.wait()
-    kept = {path: path.stat().st_mtime_ns for path in (out / "streams").glob("*.parquet")}
+    kept = {path: path.stat().st_mtime_ns for path in out.glob("finished/*.json")}
     assert 2 <= len(kept) < 6
     assert main([*LONG, "--out", str(out), "--json"]) == 0
     resumed = capsys.readouterr().out
@@ -335,3 +357,62 @@ def test_a_changed_model_is_another_run(tmp_path: Path, capsys: pytest.CaptureFi
     capsys.readouterr()
     assert main(run) == 2
     assert "was not begun by this run" in capsys.readouterr().err
+
+
+def test_a_changed_domain_beside_the_scenario_is_another_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    for folder in (home, elsewhere):
+        folder.mkdir()
+        with_domain_beside(folder)
+    run = ["run", "mine.toml", "--arms", "A2", "--replications", "2", "--out", str(tmp_path / "out")]
+    monkeypatch.chdir(home)
+    assert main(run) == 0
+    monkeypatch.chdir(elsewhere)
+    assert main(run) == 0  # the same texts
+    domain = elsewhere / "domain.toml"
+    domain.write_text(f"{domain.read_text()}\n# another\n")
+    capsys.readouterr()
+    assert main(run) == 2
+    assert "was not begun by this run" in capsys.readouterr().err
+
+
+def with_domain_beside(folder: Path) -> None:
+    """Write the payments scenario as a file, with its domain in another."""
+    text = shipped_text("payments").replace('name = "payments"', 'name = "mine"', 1)
+    (folder / "mine.toml").write_text(text.replace('domain = "acme"', 'domain = "domain.toml"', 1))
+    source = domain_source("acme")
+    assert source is not None
+    (folder / "domain.toml").write_text(source.text)
+
+
+def test_a_run_that_is_refused_or_was_killed_at_once_leaves_its_folder_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    run = ["run", "control", "--arms", "A2", "--replications", "2", "--out", str(out)]
+    assert main([*run, "--engine", "exact"]) == 2
+    (out / ".begun.json.7-ab.unfinished").write_bytes(b"{")
+    capsys.readouterr()
+    assert main(run) == 0
+
+
+def test_a_disk_that_is_full_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, data: bytes) -> int:
+        if self.parent.name == "streams":
+            raise OSError(28, os.strerror(28))
+        with self.open("wb") as file:
+            return file.write(data)
+
+    run = ["run", "control", "--arms", "A2", "--replications", "2", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(run) == 2
+    found = capsys.readouterr()
+    assert found.err.count("\n") == 1
+    assert ".parquet: cannot be written: No space left on device" in found.err
+    monkeypatch.undo()
+    assert main(run) == 0
+    assert not list(tmp_path.rglob("*.unfinished"))
