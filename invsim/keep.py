@@ -25,6 +25,8 @@ BEGUN = "begun.json"
 class RunFolder:
     """Parquet of a run: ``episodes/`` and ``streams/`` in parts, then ``summary.parquet`` and ``run.json``.
 
+    Two runs that are the same may write into it at once: they write the same bytes.
+
     Parameters
     ----------
     folder : Path

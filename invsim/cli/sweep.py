@@ -62,7 +62,7 @@ PATIENCE = "5s"
 )  # fmt: skip
 @click.option(
     "--seed", type=int, default=1, show_default=True,
-    help="Root of all draws, the same for every cell; the schedules of a composed setting have this seed and the next.",
+    help="Root of all draws, the same for every cell; the next schedule of a composed setting has the next.",
 )  # fmt: skip
 @click.option("--workers", type=int, default=1, show_default=True, help="Processes that work on cells.")
 @click.option("--dask", metavar="ADDRESS", help="Work on the Dask cluster whose scheduler listens there.")
@@ -77,7 +77,9 @@ PATIENCE = "5s"
     help="Keep each cell here as it is finished, and at the end sweep.parquet and .csv. What is there already, of this "
     "sweep when it was stopped or of another, is not worked out again, unless a file that it came from has changed.",
 )
-@click.option("--figure", type=click.Path(path_type=Path), metavar="BASE", help="Draw the metric: BASE.svg, BASE.png.")
+@click.option(
+    "--figure", type=click.Path(path_type=Path), metavar="BASE", help="Draw the first metric: BASE.svg, BASE.png."
+)
 def sweep(
     scenario: str | None,
     vary: tuple[str, ...],

@@ -178,6 +178,8 @@ class Case:
             self.model.model()
         if isinstance(self.arms, str):
             raise InputError("arms takes names, not one text", value=self.arms)
+        if self.arms is not None and len(self.arms) == 0:
+            raise InputError("arms names no arm")
         for name in self.arms or ():
             get_arm(name, where="arms")
         if self.level is not None:

@@ -99,6 +99,7 @@ def test_nothing_varied_is_one_cell() -> None:
         (Case(), {"drift": np.linspace(0, 1, 400), "p_apply": np.linspace(0, 1, 400)}, "at most 100,000 cells"),
         (Case("payments", load_model("compliant")), {}, "model takes a name, the path of a TOML file, or Rates"),  # type: ignore[arg-type]
         (Case(load_scenario("payments"), "compliant"), {}, "scenario takes a name"),  # type: ignore[arg-type]
+        (Case(arms=()), {}, "arms names no arm"),
         (Case(arms="A1"), {}, "arms takes names, not one text"),  # type: ignore[arg-type]
     ],
 )
