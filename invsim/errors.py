@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 def one_line(text: str) -> str:
@@ -16,6 +17,17 @@ class InvsimError(Exception):
 
     def __str__(self) -> str:
         return one_line(super().__str__())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Come back from another process as it was, whatever arguments it is made of."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[InvsimError], args: tuple[Any, ...], state: dict[str, Any]) -> InvsimError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class UnknownNameError(InvsimError):

@@ -115,6 +115,7 @@ class RunResult:
 
 Observer = Callable[[Arm, Block], None]
 Watch = Callable[[Arm], Watcher]
+Recall = Callable[[Arm, int, int], Block | None]
 
 
 def run(
@@ -134,6 +135,7 @@ def run(
     precise: Sequence[str] = PRECISE,
     budget: int = BUDGET,
     connect: Connect = Server,
+    recall: Recall | None = None,
 ) -> RunResult:
     """Work out a plan under some arms: every metric, exactly or from simulated streams.
 
@@ -171,6 +173,9 @@ def run(
         Streams at which to stop in any case.
     connect : callable, optional
         Opens the server that each stream meets, if it is not one in this process; simpy only.
+    recall : callable, optional
+        Called with (arm, first stream, count) before streams of a requested arm are played; what it returns, if
+        anything, stands in for them. Of use with simpy; nobody watches what is recalled.
 
     Raises
     ------
@@ -218,7 +223,7 @@ def run(
                 raise
     if pmf:
         raise InputError("a distribution comes from the exact engine: --engine exact", value=list(pmf))
-    streams = _Streams(plan, model, chosen, seed, costs, chunk, observe, watch, engine, connect)
+    streams = _Streams(plan, model, chosen, seed, costs, chunk, observe, watch, engine, connect, recall)
     if precision is None:
         streams.extend(replications or DEFAULT_REPLICATIONS)
         return streams.result()
@@ -241,9 +246,10 @@ class _Streams:
         watch: Watch | None,
         engine: str,
         connect: Connect,
+        recall: Recall | None,
     ) -> None:
         self.plan, self.model, self.arms, self.seed, self.observe = plan, model, arms, seed, observe
-        self.connect = connect
+        self.connect, self.recall = connect, recall
         self.watchers = {} if watch is None else {arm.name: watch(arm) for arm in arms}
         costs = costs or TokenCosts(conflict=model.conflict_cost)
         self.summaries = {arm.name: Summary(layout(plan, model, arm, costs)) for arm in arms}
@@ -273,6 +279,10 @@ class _Streams:
 
     def _block(self, arm: Arm, first: int, count: int) -> Block:
         """Simulate the same streams of an arm as of every other, so that they can be compared."""
+        if self.recall is not None and arm in self.arms:
+            recalled = self.recall(arm, first, count)
+            if recalled is not None:
+                return recalled
         watch = self.watchers.get(arm.name) if arm in self.arms else None
         return simulate_block(
             self.plan, arm=arm, model=self.model, seed=self.seed, first=first, count=count, connect=self.connect,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from invsim.experiment import run
 from invsim.sim.compose import Setting, compose
 from invsim.sim.plan import Plan
 from invsim.stats.moments import Estimate
+from invsim.world.wire import Level
 
 SCHEDULES = 8
 """Drift schedules averaged over."""
@@ -28,16 +29,19 @@ SCHEDULES = 8
 STREAMS = 500
 """Streams simulated per schedule and arm."""
 
+SETTINGS = 8
+"""Settings whose plans are kept: a study asks of the same few again and again, and a sweep of many once."""
+
 CLOSE = 1e-3
 """How near a break-even point is near enough."""
 
 
-@cache
-def schedules(setting: Setting, *, number: int = SCHEDULES, seed: int = 1) -> tuple[Plan, ...]:
+@lru_cache(maxsize=SETTINGS)
+def schedules(setting: Setting, *, number: int = SCHEDULES, seed: int = 1, level: Level = Level.L6) -> tuple[Plan, ...]:
     """Return plans of one setting, each with an order of tasks and a drift schedule of its own."""
     if number < 1:
         raise InputError("number must be 1 or more", value=number)
-    return tuple(compose(setting, seed=seed + at) for at in range(number))
+    return tuple(compose(setting, seed=seed + at, level=level) for at in range(number))
 
 
 def outcome(
@@ -78,19 +82,22 @@ def outcome(
             value = each.metrics[metric].value
             if value is not None:
                 found[each.arm].append(value)
-    return {name: _mean(values) for name, values in found.items()}
+    return {name: mean_of(values) for name, values in found.items()}
 
 
-def _mean(values: Sequence[float]) -> Estimate:
+def mean_of(values: Sequence[float]) -> Estimate:
+    """Return the mean of values, one a schedule, with its standard error."""
     if not values:
         return Estimate(None, None, 0)
     spread = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
     return Estimate(float(np.mean(values)), spread, len(values))
 
 
-def planner(p_apply: float, *, p_fresh: float = 0.0, p_unaided: float = 0.0) -> ProbabilisticModel:
-    """Return a planner of one compliance in every class; it cannot tell a stale fix from a valid one."""
-    rates = Behaviour(p_apply, p_fresh, p_apply, p_unaided, p_unaided)
+def planner(
+    p_apply: float, *, p_fresh: float = 0.0, p_stale: float | None = None, p_unaided: float = 0.0
+) -> ProbabilisticModel:
+    """Return a planner of one compliance in every class; without ``p_stale``, a stale fix is as good to it as any."""
+    rates = Behaviour(p_apply, p_fresh, p_apply if p_stale is None else p_stale, p_unaided, p_unaided)
     return ProbabilisticModel("planner", rates)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from invsim import __version__
-from invsim.cli import calibrate, explain, fit, listings, live, paper, preflight, replay, run, serve, trace
+from invsim.cli import calibrate, explain, fit, listings, live, paper, preflight, replay, run, serve, sweep, trace
 from invsim.errors import InvsimError, one_line
 
 USAGE_ERROR = 2
@@ -31,6 +31,7 @@ def cli() -> None:
 
 for command in (
     run.run,
+    sweep.sweep,
     explain.explain,
     explain.sensitivity,
     replay.replay,

@@ -5,11 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from invsim.errors import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+WITHOUT_TERMINAL, WIDEST = 200, 10_000
+"""Columns of a table that goes to no terminal, and columns that no table has."""
 
 
 @contextmanager
@@ -61,7 +68,28 @@ def print_listing(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
 
 def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows as a table, a column for each key of the first."""
+    _console().print(_table(rows))
+
+
+def fits(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a table of the rows can be printed without folding a text."""
+    from rich.measure import Measurement
+
+    console = _console()
+    table = _table(rows)
+    return Measurement.get(console, console.options.update(width=WIDEST), table).maximum <= console.width
+
+
+def _console() -> Console:
     from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WITHOUT_TERMINAL
+    return console
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
@@ -71,7 +99,4 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         texts = (" ".join(value) if isinstance(value, list) else str(value) for value in row.values())
         table.add_row(*(escape(one_line(text)) for text in texts))  # a name from a log may hold a terminal's commands
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)
+    return table

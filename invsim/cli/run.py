@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from invsim.cli.inputs import arms_of, check_classes, check_file, model_names_of, read_plan, split_names
-from invsim.cli.output import print_json, progress, to_json
+from invsim.cli.inputs import arms_of, check_classes, check_file, make_folder, model_names_of, read_plan, split_names
+from invsim.cli.output import print_json, progress
 from invsim.cli.serve import TOKEN, connection
 from invsim.errors import InputError
 
 if TYPE_CHECKING:
     from invsim.client.planners import ProbabilisticModel
     from invsim.experiment import Observer, RunResult, Watch
+    from invsim.keep import RunFolder
     from invsim.sim.engine import Connect
     from invsim.sim.plan import Plan
     from invsim.traces.schema import Call
@@ -65,8 +68,9 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write Parquet: episodes, streams, summary."
-)
+    "--out", type=click.Path(path_type=Path), metavar="DIR",
+    help="Write Parquet: episodes, streams, summary. The same run, once stopped, goes on where it was.",
+)  # fmt: skip
 @click.option(
     "--table",
     "tables",
@@ -122,6 +126,8 @@ def run(
     from invsim.client.planners.models import load_model
     from invsim.experiment import BUDGET, PRECISE
     from invsim.experiment import run as work_out
+    from invsim.keep import RunFolder
+    from invsim.sweep import Case
     from invsim.uncertain import run_draws
 
     for option, given, needs, there in (
@@ -145,6 +151,16 @@ def run(
     if figure is not None and figure.suffix in {".svg", ".png"}:
         figure = figure.with_suffix("")
     connect = click.get_current_context().with_resource(connection(plan.domain, server, admin_token_env))
+    kept = None
+    if out is not None:
+        base = Case(
+            scenario, arms=None if asked is None else tuple(asked), level=level, replications=replications,
+            engine=engine, draws=draws, seed=seed,
+        )  # fmt: skip
+        cases = [replace(base, model=name) for name in model_names_of(models)]
+        how = {"precision": precision, "metrics": metrics, "budget": budget, "server": server}
+        keys = [each.key(each.sources()) or token_hex() for each in cases]  # without a key, no other run is this one
+        kept = RunFolder(out, {"cases": [each.to_dict() for each in cases], "keys": keys, **how})
     results: list[RunResult] = []
     with _recording(trace) as write:
         for model in chosen:
@@ -160,7 +176,7 @@ def run(
                     )  # fmt: skip
                 continue
             with progress(f"{plan.name}, {model.name}", replications and replications * len(picked)) as tick:
-                observe = _observer(plan, model.name, out, tick) if out is not None or tick is not None else None
+                observe = _observer(plan, model.name, kept, tick) if kept is not None or tick is not None else None
                 results.append(
                     work_out(
                         plan,
@@ -176,14 +192,14 @@ def run(
                         precise=PRECISE if metrics is None else split_names(metrics, "--metrics"),
                         budget=BUDGET if budget is None else budget,
                         connect=connect,
+                        recall=None if kept is None or trace is not None else kept.recall(plan, model.name),
                     )
                 )
     _print_results(plan, results, as_json=as_json, multiple=len(chosen) > 1)
     if events is not None:
         _write_events(plan, chosen[0], asked, seed, stream, events, connect)
-    if out is not None:
-        _write_summary(results, out)
-        (out / "run.json").write_bytes(to_json([each.to_dict() for each in results]))
+    if kept is not None:
+        kept.finish(results)
     for table in tables:
         _write_table(plan, results, table)
     if figure is not None:
@@ -240,9 +256,7 @@ def _check_outputs(
         elif as_json:
             raise InputError("the event log and --json cannot both go to standard output", where="--events")
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        if any(out.iterdir()):
-            raise InputError("is not empty; results go to a folder of their own", where="--out", value=str(out))
+        make_folder(out, "--out")
 
 
 def _check_trace(trace: Path | None, engine: str) -> None:
@@ -273,12 +287,12 @@ def _watch(plan: Plan, model: str, seed: int, write: Callable[[Call], None]) -> 
     return lambda arm: Recorder(plan, model=model, arm=arm.name, write=write, seed=seed)
 
 
-def _observer(plan: Plan, model: str, out: Path | None, tick: Any) -> Observer:
-    from invsim.sim.result import write_block
+def _observer(plan: Plan, model: str, kept: RunFolder | None, tick: Any) -> Observer:
+    write = None if kept is None else kept.observe(plan, model)
 
     def observe(arm: Any, block: Any) -> None:
-        if out is not None:
-            write_block(plan, block, model=model, arm=arm.name, folder=out)
+        if write is not None:
+            write(arm, block)
         if tick is not None:
             tick(len(block.streams))
 
@@ -302,23 +316,6 @@ def _write_events(
     with click.open_file(str(path), "wb") as file:
         for name, log in logs:
             file.write(to_lines(log, stream=stream, arm=name))
-
-
-def _write_summary(results: Sequence[RunResult], out: Path) -> None:
-    import polars as pl
-
-    rows = [
-        {"scenario": result.scenario, "model": result.model, "arm": arm.arm, "metric": name, **each.to_dict()}
-        for result in results
-        for arm in result.arms
-        for name, each in [
-            *arm.metrics.items(),
-            *((f"first_try_by_class.{key}", value) for key, value in arm.first_try_by_class.items()),
-        ]
-    ]
-    types = {"value": pl.Float64, "se": pl.Float64, "n": pl.Int64}
-    out.mkdir(parents=True, exist_ok=True)
-    pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None).write_parquet(out / "summary.parquet")
 
 
 def _write_table(plan: Plan, results: Sequence[RunResult], path: Path) -> None:

@@ -328,3 +328,6 @@ A2DO = register_arm(
         level=Level.L4,
     )
 )
+
+SHIPPED = frozenset(_arms)
+"""Names of the paper's nine, which nobody can give another meaning."""

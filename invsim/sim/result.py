@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from invsim.client.planners.base import Injected
+from invsim.files import write_whole
 from invsim.sim.plan import Plan
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ PER_STREAM = (
     "required_by_table",
     "contract_failures",
 )
+
+FINISHED = "finished"
+"""Folder of what tells that both parts of a block are there, and sound."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +77,65 @@ class Block:
 
 
 def write_block(plan: Plan, block: Block, *, model: str, arm: str, folder: Path) -> None:
-    """Write a block as two Parquet parts, ``episodes/`` and ``streams/``; a part appears whole or not at all."""
-    part = f"{_slug(model)}.{_slug(arm)}.{block.first:09d}.parquet"
-    frames = {"episodes": episode_frame, "streams": stream_frame}
-    for name, frame in frames.items():
-        target = folder / name / part
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = target.with_suffix(".unfinished")
-        frame(plan, block, model=model, arm=arm).write_parquet(unfinished)
-        unfinished.replace(target)
+    """Write a block as two Parquet parts, ``episodes/`` and ``streams/``, and when both are there, their digests.
+
+    Each file appears whole or not at all.
+    """
+    name, digests = _part(model, arm, block.first), {}
+    for part, frame in (("episodes", episode_frame), ("streams", stream_frame)):
+        file = io.BytesIO()
+        frame(plan, block, model=model, arm=arm).write_parquet(file)
+        _write(folder / part / f"{name}.parquet", file.getvalue())
+        digests[part] = _digest(file.getvalue())
+    _write(folder / FINISHED / f"{name}.json", msgspec.json.encode(digests))
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, data)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_block(plan: Plan, *, model: str, arm: str, first: int, count: int, folder: Path) -> Block | None:
+    """Return a block that ``write_block`` wrote; None where a part is missing, not what was written, or of others."""
+    import polars as pl
+
+    name = _part(model, arm, first)
+    columns = {"episodes": ["stream", "episode", *PER_EPISODE], "streams": ["stream", *PER_STREAM, *_alerts(plan)]}
+    try:
+        digests = msgspec.json.decode((folder / FINISHED / f"{name}.json").read_bytes(), type=dict[str, str])
+        parts = {part: (folder / part / f"{name}.parquet").read_bytes() for part in columns}
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    if digests != {part: _digest(data) for part, data in parts.items()}:  # Parquet would not notice every damage
+        return None
+    try:
+        episodes, streams = (pl.read_parquet(io.BytesIO(data), columns=columns[part]) for part, data in parts.items())
+    except pl.exceptions.ColumnNotFoundError:  # of another plan
+        return None
+    labels = {each.name.lower(): int(each) for each in Injected}
+    per_episode = episodes.with_columns(pl.col("injected").replace_strict(labels)).cast(pl.Int64)
+    per_stream = streams.fill_null(-1).cast(pl.Int64)
+    length, expected = len(plan.episodes), np.arange(first, first + count)
+    if streams.height != count or episodes.height != count * length or (per_stream["stream"] != expected).any():
+        return None
+    return Block(
+        first=first,
+        episodes=per_episode.select(PER_EPISODE).to_numpy().reshape(count, length, len(PER_EPISODE)),
+        streams=per_stream.select(PER_STREAM).to_numpy(),
+        alerts=per_stream.select(_alerts(plan)).to_numpy() if plan.drift else np.empty((count, 0), np.int64),
+    )
+
+
+def _alerts(plan: Plan) -> list[str]:
+    return [f"alert_{at + 1}" for at in range(len(plan.drift))]
+
+
+def _part(model: str, arm: str, first: int) -> str:
+    return f"{_slug(model)}.{_slug(arm)}.{first:09d}"
 
 
 def _slug(name: str) -> str:
@@ -141,7 +197,7 @@ def stream_frame(plan: Plan, block: Block, *, model: str, arm: str) -> pl.DataFr
 
     streams, episodes = block.episodes.shape[:2]
     attempts, completed = block.episode("attempts").sum(axis=1), block.episode("completed").sum(axis=1)
-    alerts = {f"alert_{at + 1}": pl.Series(block.alerts[:, at]).replace(-1, None) for at in range(len(plan.drift))}
+    alerts = {name: pl.Series(block.alerts[:, at]).replace(-1, None) for at, name in enumerate(_alerts(plan))}
     return pl.DataFrame(
         {
             "scenario": pl.repeat(plan.name, streams, eager=True),

@@ -54,6 +54,8 @@ class Domain:
                 raise InputError("a rule is declared once", where=where, value=rule.triple)
         for at, policy in enumerate(self.policies):
             where = self.source.where("policies", at)
+            if any(policy.type == earlier.type for earlier in self.policies[:at]):
+                raise InputError("a type of suggestion belongs to one policy", where=where, value=policy.type)
             if policy.table is not None:
                 _known(policy.table, names, where)
             if isinstance(policy, Member):
@@ -204,12 +206,19 @@ def load_domain(name: str, *, beside: Path | None = None, where: object = "") ->
     """
     if name in _registered:
         return _registered[name]
+    if (source := domain_source(name, beside=beside)) is not None:
+        return parse_domain(source)
+    raise UnknownNameError("domain", name, domain_names(), where=where)
+
+
+def domain_source(name: str, *, beside: Path | None = None) -> Source | None:
+    """Return the text behind a domain's name or path; None of one that is registered, or of no domain."""
+    if name in _registered:
+        return None
     if name in SHIPPED:
         text = resources.files("invsim.world.domains").joinpath(f"{name}.toml").read_text(encoding="utf-8")
-        return parse_domain(Source(f"{name}.toml", text))
-    if name.endswith(".toml"):
-        return parse_domain(Source.read((beside or Path()) / name))
-    raise UnknownNameError("domain", name, domain_names(), where=where)
+        return Source(f"{name}.toml", text)
+    return Source.read((beside or Path()) / name) if name.endswith(".toml") else None
 
 
 def parse_domain(source: Source) -> Domain:

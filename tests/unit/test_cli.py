@@ -247,7 +247,7 @@ def test_the_same_command_gives_the_same_bytes(tmp_path: Path) -> None:
         done = subprocess.run([*SPAWN, *args.split()], cwd=folder, env=env, capture_output=True, check=True)
         assert done.stderr == b""
         written = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}
-        assert len(written) == 2 + 2 * 2 + 2
+        assert len(written) == 2 + 2 * 3 + 3
         outputs.append((done.stdout, written))
     assert outputs[0] == outputs[1]
 

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # "facade": it hands out names of every room, and only the command line looks at it.
 ROOM_OF = {
     "errors": "base",
+    "files": "base",
     "rng": "base",
     "located": "base",
     "data": "base",
@@ -35,6 +36,8 @@ ROOM_OF = {
     "record": "experiment",
     "whatif": "experiment",
     "uncertain": "experiment",
+    "sweep": "experiment",
+    "keep": "experiment",
     "service": "service",
     "live": "live",
     "paper": "paper",
@@ -65,6 +68,7 @@ MAY_IMPORT = {
 # Libraries that only one module, or one subpackage, may import.
 ONLY_IN = {
     "anthropic": "invsim.live",
+    "distributed": "invsim.cli.sweep",
     "httpx2": "invsim.live",
     "openai": "invsim.live",
     "simpy": "invsim.sim.engine",

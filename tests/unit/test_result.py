@@ -1,5 +1,9 @@
 """Result frames: their schema, their nulls, and the Parquet parts that ``run --out`` leaves behind."""
 
+import os
+import subprocess
+import sys
+import time
 from functools import cache
 from pathlib import Path
 
@@ -13,8 +17,9 @@ from invsim.client.planners import load_model
 from invsim.located import Source
 from invsim.sim.engine import simulate_block
 from invsim.sim.plan import Plan, compile_plan
-from invsim.sim.result import PER_EPISODE, PER_STREAM, Block, episode_frame, stream_frame, write_block
-from invsim.sim.scenario import load_scenario, parse_scenario
+from invsim.sim.result import PER_EPISODE, PER_STREAM, Block, episode_frame, read_block, stream_frame, write_block
+from invsim.sim.scenario import load_scenario, parse_scenario, shipped_text
+from invsim.world.domain import domain_source
 
 EPISODE_SCHEMA = {
     "scenario": pl.String,
@@ -191,8 +196,10 @@ def test_a_run_writes_parts_that_agree_with_its_summary(tmp_path: Path, capsys: 
     capsys.readouterr()
     episodes, streams = pl.read_parquet(out / "episodes"), pl.read_parquet(out / "streams")
     summary = pl.read_parquet(out / "summary.parquet")
-    assert len(files(out)) == 2 * 2 * 2 * 2 + 2  # two kinds of parts, two models, two arms, two parts of up to 500
-    assert all(name.endswith((".parquet", "run.json")) for name in files(out))
+    for kind in ("episodes", "streams", "finished"):
+        assert len(list((out / kind).iterdir())) == 2 * 2 * 2  # two models, two arms, two parts of up to 500
+    assert len(files(out)) == 3 * 2 * 2 * 2 + 3
+    assert all(name.endswith(".parquet") for name in files(out) if name.startswith(("episodes", "streams")))
     assert dict(episodes.schema) == EPISODE_SCHEMA
     assert streams.columns == [*STREAM_COLUMNS, "alert_1", "alert_2"]
     assert (len(episodes), len(streams)) == (2 * 2 * 501 * 36, 2 * 2 * 501)
@@ -236,7 +243,7 @@ def test_no_name_of_a_model_leaves_the_folder(name: str, tmp_path: Path, capsys:
     assert main(args) == 0
     capsys.readouterr()
     new = [path for path in files(tmp_path) if path not in before]
-    assert [Path(path).parent.name for path in new] == ["episodes", "out", "streams", "out"]
+    assert [Path(path).parent.name for path in new] == ["out", "episodes", "finished", "out", "streams", "out"]
     assert all(path.startswith("one/two/three/out/") for path in new)
     assert pl.read_parquet(out / "episodes")["model"].unique().to_list() == [name]
 
@@ -250,3 +257,162 @@ def test_models_with_like_names_do_not_overwrite_each_other(
     assert main([*args, "--out", str(tmp_path / "out")]) == 0
     capsys.readouterr()
     assert sorted(pl.read_parquet(tmp_path / "out" / "streams")["model"].unique()) == sorted([one, other])
+
+
+# Taken up again ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scenario", ["payments", "recipes", "control"])
+def test_a_block_comes_back_from_its_parts(scenario: str, tmp_path: Path) -> None:
+    plan, model = compile_plan(load_scenario(scenario)), load_model("claude-haiku-4-5")
+    block = simulate_block(plan, arm=get_arm("A2"), model=model, seed=1, first=7, count=5)
+    where = {"model": model.name, "arm": "A2", "folder": tmp_path}
+    write_block(plan, block, **where)
+    found = read_block(plan, first=7, count=5, **where)
+    assert found is not None
+    for name in ("episodes", "streams", "alerts"):
+        got, wanted = getattr(found, name), getattr(block, name)
+        assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
+        assert (got == wanted).all()
+    assert read_block(plan, first=7, count=4, **where) is None
+    assert read_block(plan, first=8, count=5, **where) is None
+    other = plan_of("rules" if scenario == "recipes" else "recipes")
+    assert read_block(other, first=7, count=5, **where) is None
+
+
+@pytest.mark.parametrize("kind", ["episodes", "streams", "finished"])
+def test_a_part_that_is_damaged_anywhere_is_played_again(kind: str, tmp_path: Path) -> None:
+    plan, block = plan_of("payments"), block_of("payments", "A2")
+    where = {"model": "gpt-5.4-mini", "arm": "A2", "folder": tmp_path}
+    write_block(plan, block, **where)
+    (part,) = (tmp_path / kind).iterdir()
+    sound = part.read_bytes()
+    for at in range(0, len(sound), max(1, len(sound) // 200)):
+        part.write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
+        assert read_block(plan, first=block.first, count=len(block.streams), **where) is None, at
+    for damaged in (b"", sound[:-20], sound + b"x"):
+        part.write_bytes(damaged)
+        assert read_block(plan, first=block.first, count=len(block.streams), **where) is None
+    part.unlink()
+    assert read_block(plan, first=block.first, count=len(block.streams), **where) is None
+    part.write_bytes(sound)
+    assert read_block(plan, first=block.first, count=len(block.streams), **where) is not None
+
+
+LONG = ["run", "payments", "--model", "gpt-5-mini", "--arms", "A1,A2D", "--engine", "simpy", "--replications", "1200"]
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    process = subprocess.Popen([sys.executable, "-m", "invsim", *LONG, "--out", str(out)], stdout=subprocess.DEVNULL)
+    for _ in range(3000):
+        if len(list(out.glob("finished/*.json"))) >= 2:
+            break
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    kept = {path: path.stat().st_mtime_ns for path in out.glob("finished/*.json")}
+    assert 2 <= len(kept) < 6
+    assert main([*LONG, "--out", str(out), "--json"]) == 0
+    resumed = capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert main([*LONG, "--out", str(whole), "--json"]) == 0
+    assert capsys.readouterr().out == resumed
+    for name in ("episodes", "streams"):
+        assert sorted(path.name for path in (out / name).glob("*.parquet")) == sorted(
+            path.name for path in (whole / name).glob("*.parquet")
+        )
+        assert pl.read_parquet(out / name).equals(pl.read_parquet(whole / name))
+    assert pl.read_parquet(out / "summary.parquet").equals(pl.read_parquet(whole / "summary.parquet"))
+
+
+@pytest.mark.parametrize("other", [["--seed", "2"], ["--replications", "3"], ["--arms", "A1"], ["--level", "L4"]])
+def test_another_run_does_not_go_on_with_it(
+    other: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["run", "control", "--arms", "A2", "--replications", "2", "--out", str(tmp_path / "out")]
+    assert main(run) == 0
+    assert main(run) == 0
+    capsys.readouterr()
+    assert main([*run, *other]) == 2
+    assert "--out: is not empty, and was not begun by this run" in capsys.readouterr().err
+
+
+def test_a_changed_model_is_another_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = model_file(tmp_path / "m.toml", "mine")
+    run = [
+        "run",
+        "control",
+        "--model",
+        str(file),
+        "--arms",
+        "A2",
+        "--replications",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert main(run) == 0
+    file.write_text(file.read_text() + "\n[default]\np_apply = 0.5\n")
+    capsys.readouterr()
+    assert main(run) == 2
+    assert "was not begun by this run" in capsys.readouterr().err
+
+
+def test_a_changed_domain_beside_the_scenario_is_another_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    for folder in (home, elsewhere):
+        folder.mkdir()
+        with_domain_beside(folder)
+    run = ["run", "mine.toml", "--arms", "A2", "--replications", "2", "--out", str(tmp_path / "out")]
+    monkeypatch.chdir(home)
+    assert main(run) == 0
+    monkeypatch.chdir(elsewhere)
+    assert main(run) == 0  # the same texts
+    domain = elsewhere / "domain.toml"
+    domain.write_text(f"{domain.read_text()}\n# another\n")
+    capsys.readouterr()
+    assert main(run) == 2
+    assert "was not begun by this run" in capsys.readouterr().err
+
+
+def with_domain_beside(folder: Path) -> None:
+    """Write the payments scenario as a file, with its domain in another."""
+    text = shipped_text("payments").replace('name = "payments"', 'name = "mine"', 1)
+    (folder / "mine.toml").write_text(text.replace('domain = "acme"', 'domain = "domain.toml"', 1))
+    source = domain_source("acme")
+    assert source is not None
+    (folder / "domain.toml").write_text(source.text)
+
+
+def test_a_run_that_is_refused_or_was_killed_at_once_leaves_its_folder_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    run = ["run", "control", "--arms", "A2", "--replications", "2", "--out", str(out)]
+    assert main([*run, "--engine", "exact"]) == 2
+    (out / ".begun.json.7-ab.unfinished").write_bytes(b"{")
+    capsys.readouterr()
+    assert main(run) == 0
+
+
+def test_a_disk_that_is_full_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, data: bytes) -> int:
+        if self.parent.name == "streams":
+            raise OSError(28, os.strerror(28))
+        with self.open("wb") as file:
+            return file.write(data)
+
+    run = ["run", "control", "--arms", "A2", "--replications", "2", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(run) == 2
+    found = capsys.readouterr()
+    assert found.err.count("\n") == 1
+    assert ".parquet: cannot be written: No space left on device" in found.err
+    monkeypatch.undo()
+    assert main(run) == 0
+    assert not list(tmp_path.rglob("*.unfinished"))
