@@ -180,7 +180,7 @@ def test_an_unknown_domain_or_family_names_the_nearest_and_the_place() -> None:
         ('registry = "rooms"', 'registry = "attic"', "line 29, policies[1]: unknown table 'attic'"),
         ('\ncolumn = "shelf"', '\ncolumn = "shell"', "row 'novel' of table 'shelves' lacks the column 'shell'"),
         ('kind = "multiple"', 'kind = "many"', "line 41, policies[2].kind: Invalid value 'many'"),
-        ('"WHOLE_DAYS"', '"NAME_SHELF"', "line 40, policies[2]: a type of suggestion belongs to one policy (got 'NAME_"),
+        ('"WHOLE_DAYS"', '"NAME_SHELF"', "line 40, policies[2]: a type of suggestion belongs to one policy (got "),
         ('unit = "1"', "unit = 1", "line 44, policies[2].unit: Expected str, got int (got 1)"),
         ('field = "days"', 'fields = "days"', "policies[2]"),
         ('shape = "add-a-field"', 'shape = "add"', "line 21, policies[0].shape: Invalid enum value 'add'"),
