@@ -318,7 +318,8 @@ def _write_summary(results: Sequence[RunResult], out: Path) -> None:
     ]
     types = {"value": pl.Float64, "se": pl.Float64, "n": pl.Int64}
     out.mkdir(parents=True, exist_ok=True)
-    pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None).write_parquet(out / "summary.parquet")
+    with (out / "summary.parquet").open("wb") as file:  # by its name Polars might write elsewhere
+        pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None).write_parquet(file)
 
 
 def _write_table(plan: Plan, results: Sequence[RunResult], path: Path) -> None:

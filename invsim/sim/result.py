@@ -78,7 +78,8 @@ def write_block(plan: Plan, block: Block, *, model: str, arm: str, folder: Path)
         target = folder / name / part
         target.parent.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_suffix(".unfinished")
-        frame(plan, block, model=model, arm=arm).write_parquet(unfinished)
+        with unfinished.open("wb") as file:  # by its name Polars might write elsewhere: "file:" is an address to it
+            frame(plan, block, model=model, arm=arm).write_parquet(file)
         unfinished.replace(target)
 
 
