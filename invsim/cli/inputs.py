@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,9 +59,9 @@ def make_folder(folder: Path, option: str) -> None:
 
 def each_once(context: click.Context, parameter: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...]:
     """Refuse a file that is named twice, since its calls would count twice."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for path in files:
-        real = path.resolve()
+        real = os.path.realpath(path)  # unlike its namesake, it bears with links that lead in a circle
         if real in seen:
             raise InputError("is given twice, and would count twice", where=str(path))
         seen.add(real)

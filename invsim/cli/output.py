@@ -22,7 +22,7 @@ WITHOUT_TERMINAL, WIDEST = 200, 10_000
 @contextmanager
 def progress(label: str, total: int | None) -> Iterator[Any]:
     """Yield a function that counts streams done and shows a bar; None where there is no terminal, or no total."""
-    if total is None or not sys.stderr.isatty():
+    if total is None or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
@@ -36,7 +36,7 @@ def progress(label: str, total: int | None) -> Iterator[Any]:
 @contextmanager
 def telling() -> Iterator[Callable[[str], None] | None]:
     """Yield a function that shows what is being done, on one line that is taken back; None without a terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
@@ -90,13 +90,13 @@ def _console() -> Console:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in rows[0]:
         table.add_column(name, justify="right" if isinstance(rows[0][name], int) else "left", overflow="fold")
     for row in rows:
         texts = (" ".join(value) if isinstance(value, list) else str(value) for value in row.values())
-        table.add_row(*(escape(one_line(text)) for text in texts))  # a name from a log may hold a terminal's commands
+        table.add_row(*(Text(one_line(text)) for text in texts))  # a name from a log may hold a terminal's commands
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,7 @@ def convert(files: Sequence[Path], form: str | None, strict: bool, out: Path, as
     if out.suffix not in SUFFIXES:
         raise InputError("takes a file that ends in .jsonl or .parquet", where="--out", value=str(out))
     check_file(out, "--out")
-    if any(out.resolve() == path.resolve() for path in files):
+    if os.path.realpath(out) in map(os.path.realpath, files):
         raise InputError("is one of the files to be read", where="--out", value=str(out))
     reports: list[FileReport] = []
     write_calls(out, _all_calls(files, form, strict, reports))

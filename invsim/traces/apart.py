@@ -1,7 +1,7 @@
 """Work in a process apart: a library that ends its process over a damaged file ends that one, and not the caller's.
 
 The worker is started when it is first needed, serves one call at a time, and is started anew after it has died. It is
-this interpreter with the same path, and runs nothing of the caller's main module.
+this interpreter with the same path and the same invsim, and runs nothing of the caller's main module.
 """
 
 from __future__ import annotations
@@ -11,30 +11,79 @@ import contextlib
 import json
 import os
 import pickle
+import queue
+import signal
 import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import IO, Any, NoReturn
 
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from invsim.traces.apart import serve; serve()"
+_START = """
+import json, sys
+root, path, libraries = json.loads(sys.argv[1])
+sys.path[:] = [root, *path]
+import invsim
+sys.path[:] = path
+from invsim.traces.apart import serve
+serve(libraries)
+"""
+_ROOT = str(Path(__file__).resolve().parents[2])
+
+_OWN = frozenset(
+    getattr(signal, name, None) for name in ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
+)
+"""Signals that end a process for what it does; any other comes from outside."""
 
 
 class Died(Exception):
-    """The worker ended in the middle of a call."""
+    """The worker ended in the middle of a call.
+
+    Parameters
+    ----------
+    code : int
+        Its exit code, or less than 0 the signal that ended it.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"ended by {_name(-self.code)}" if self.code < 0 else f"ended with exit code {self.code}"
+
+    @property
+    def killed(self) -> bool:
+        """Whether it was ended from outside, by whoever was short of memory or of patience."""
+        return self.code < 0 and -self.code not in _OWN
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Worker:
-    """A process that calls functions of modules for this one; what goes in and comes out is pickled."""
+    """A process that calls functions of modules for this one; what goes in and comes out is pickled.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    *libraries : str
+        Modules loaded before the first call, so that one that cannot be loaded is not taken for a call that failed.
+    """
+
+    def __init__(self, *libraries: str) -> None:
+        self._libraries = libraries
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
 
     def call(self, function: Callable[..., Any], *args: Any, told: Callable[[Any], None] | None = None) -> Any:
-        """Return what a function returns there, or raise what it raises.
+        """Return what a function returns there, or raise what it raises; once more if the worker was killed.
 
         Parameters
         ----------
@@ -52,37 +101,55 @@ class Worker:
             Where it cannot be started.
         """
         with self._lock:
-            process = self._started()
             try:
-                return _answer(process, (function, args, told is not None), told)
-            except _Raised as raised:
-                raise raised.error from None
-            except BaseException:  # an interrupted call would be answered in place of the next one
-                self._end()
-                raise
+                return self._call(function, args, told)
+            except Died as died:
+                if not died.killed:
+                    raise
+            return self._call(function, args, told)
 
     def close(self) -> None:
         """End the process."""
         with self._lock:
             self._end()
 
+    def forget(self) -> None:
+        """Leave the process to whom it belongs: in a process forked from its owner, which may be within a call."""
+        self._lock = threading.Lock()
+        process, self._process = self._process, None
+        if process is not None:
+            process.returncode = 0  # nothing to wait for
+
+    def _call(self, function: Callable[..., Any], args: tuple[Any, ...], told: Callable[[Any], None] | None) -> Any:
+        try:
+            process = self._started()
+            try:
+                return _answer(process, (function, args, told is not None), told)
+            except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+                raise Died(process.wait()) from None
+        except _Raised as raised:
+            raise raised.error from None
+        except BaseException:  # an interrupted call would be answered in place of the next one
+            self._end()
+            raise
+
     def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._owner == os.getpid() and self._process.poll() is None:
+        if self._process is not None and self._process.poll() is None:
             return self._process
         self._end()
-        command = [sys.executable, "-I", "-c", _START, json.dumps(sys.path)]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=-1
-        )
-        self._process, self._owner = process, os.getpid()
+        path = [each for each in sys.path if isinstance(each, str)]
+        command = [sys.executable, "-I", "-X", f"utf8={sys.flags.utf8_mode}", "-c", _START]
+        self._process = process = subprocess.Popen(
+            [*command, json.dumps([_ROOT, path, self._libraries])],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=-1,
+        )  # fmt: skip
         if _pipe(process.stdout).read(1) != _READY:
-            self._end()
-            raise OSError("the process that decodes Parquet does not start")
+            raise OSError(f"the process that decodes Parquet does not start: {Died(process.wait())}")
         return process
 
     def _end(self) -> None:
         process, self._process = self._process, None
-        if process is None or self._owner != os.getpid():  # after a fork it is the parent's
+        if process is None:
             return
         process.kill()
         for pipe in (process.stdin, process.stdout):
@@ -91,8 +158,10 @@ class Worker:
         process.wait()
 
 
-WORKER = Worker()
+WORKER = Worker("polars")
 atexit.register(WORKER.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=WORKER.forget)
 
 _READY = b"R"
 _TOLD, _DONE, _RAISED = "told", "done", "raised"
@@ -109,42 +178,42 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def _answer(process: subprocess.Popen[bytes], request: Any, told: Callable[[Any], None] | None) -> Any:
-    try:
-        pickle.dump(request, _pipe(process.stdin))
-        _pipe(process.stdin).flush()
-        while True:
-            kind, value = pickle.load(_pipe(process.stdout))
-            if kind == _DONE:
-                return value
-            if kind == _RAISED:
-                raise _Raised(value)
-            if told is not None:
-                told(value)
-    except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-        raise Died from None
+    pickle.dump(pickle.dumps(request), _pipe(process.stdin))
+    _pipe(process.stdin).flush()
+    while True:
+        kind, value = pickle.load(_pipe(process.stdout))
+        if kind == _DONE:
+            return value
+        if kind == _RAISED:
+            raise _Raised(value)
+        if told is not None:
+            told(value)
 
 
 # In the worker ------------------------------------------------------------------------------------------------------
 
 
-def serve() -> NoReturn:
-    """Answer calls from the standard input until it ends."""
+def serve(libraries: Sequence[str]) -> NoReturn:
+    """Answer calls from the standard input; end with it, whatever there is still to do."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
     _be_the_first_to_go()
+    for library in libraries:
+        import_module(library)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal interrupts both, and the caller ends this one
     answers.write(_READY)
     answers.flush()
+    calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_take, args=(requests, calls), daemon=True).start()
 
     def send(kind: str, value: Any) -> None:
         answers.write(pickle.dumps((kind, value)))
         answers.flush()
 
     while True:
+        request = calls.get()
         try:
-            function, args, telling = pickle.load(requests)
-        except EOFError:
-            sys.exit()
-        try:
+            function, args, telling = pickle.loads(request)
             send(_DONE, function(*args, tell=lambda value: send(_TOLD, value)) if telling else function(*args))
         except Exception as error:  # noqa: BLE001 - raised where it was called
             error.add_note(traceback.format_exc())
@@ -154,13 +223,27 @@ def serve() -> NoReturn:
                 send(_RAISED, RuntimeError(traceback.format_exc()))
 
 
+def _take(requests: IO[bytes], calls: queue.SimpleQueue[bytes]) -> None:
+    """Pass requests on; end the process when the caller is no more."""
+    while True:
+        try:
+            calls.put(pickle.load(requests))
+        except (EOFError, pickle.UnpicklingError):
+            os._exit(0)
+
+
 def _be_the_first_to_go() -> None:
-    """Keep a damaged length from taking the machine's memory: no more than there is, and this process pays first."""
+    """Keep a damaged length from taking the machine's memory: no more than there is, and this process pays first.
+
+    What it would leave behind of itself when it ends is of no use to anybody.
+    """
     with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):  # not every system has these
         import resource
 
-        limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit if most < 0 else min(limit, most), most))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        limit = min(each for each in (soft, hard, there) if each != resource.RLIM_INFINITY)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")

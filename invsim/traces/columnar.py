@@ -10,7 +10,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -20,7 +19,7 @@ from invsim.traces.codes import Ints, Views
 from invsim.traces.columns import misfits
 from invsim.traces.counting import count
 from invsim.traces.ordered import Batch, starts_of
-from invsim.traces.parquet import NEEDED, Stretch, batches
+from invsim.traces.parquet import NEEDED, File, Stretch, batches
 from invsim.traces.reader import Faults
 from invsim.traces.tally import Size, Tally, total
 
@@ -62,13 +61,13 @@ class Runs:
 
 
 def tally_parquet(
-    path: Path, stretches: Sequence[Stretch], faults: Faults, tell: Callable[[int], None] | None = None
+    file: File, stretches: Sequence[Stretch], faults: Faults, tell: Callable[[int], None] | None = None
 ) -> tuple[Tally, Size]:
     """Count the trials and episodes of a native Parquet file in bounded memory.
 
     Parameters
     ----------
-    path : Path
+    file : File
     stretches : sequence of Stretch
         What of the file is read.
     faults : Faults
@@ -82,7 +81,7 @@ def tally_parquet(
     """
 
     def rows(faults: Faults, tell: Callable[[int], None] | None = None) -> Iterator[pl.DataFrame]:
-        return _readable(batches(path, NEEDED, stretches), faults, tell)
+        return _readable(batches(file, NEEDED, stretches), faults, tell)
 
     runs = Runs()
     counted = _together(rows(faults, tell), runs)

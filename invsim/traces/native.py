@@ -11,7 +11,7 @@ import msgspec
 
 from invsim.errors import InputError
 from invsim.traces.columns import NULLABLE, REQUIRED, calls_of
-from invsim.traces.parquet import Torn, batches, check_columns, footer_apart, sound
+from invsim.traces.parquet import batches_apart, check_columns, footer_apart
 from invsim.traces.reader import Faults
 from invsim.traces.schema import Call
 
@@ -176,12 +176,9 @@ def to_call(row: dict[str, Any], place: str, faults: Faults) -> Call | None:
 
 
 def _read_parquet(path: Path, faults: Faults) -> Iterator[Call]:
-    columns = Call.__struct_fields__
-    whole = check_columns(footer_apart(path), faults)
-    if whole is None:
+    footer = footer_apart(path)
+    whole = check_columns(footer, faults)
+    if footer is None or whole is None:
         return
-    try:
-        for first, batch in batches(path, columns, sound(path, whole, columns, faults)):
-            yield from calls_of(batch, first, faults)
-    except Torn as torn:  # it could be decoded a moment ago
-        faults.add("", "torn-file", f"changed while it was read: {torn}")
+    for first, batch in batches_apart(footer.file, Call.__struct_fields__, whole, faults):
+        yield from calls_of(batch, first, faults)

@@ -13,7 +13,18 @@ from invsim.errors import InputError, one_line
 from invsim.traces.apart import WORKER, Died
 from invsim.traces.marks import in_common
 from invsim.traces.native import MAGIC, NATIVE
-from invsim.traces.parquet import NEEDED, Stretch, Torn, check_columns, footer_apart, read_footer, sound
+from invsim.traces.parquet import (
+    NEEDED,
+    File,
+    Footer,
+    Stretch,
+    Torn,
+    Unreadable,
+    check_columns,
+    footer_apart,
+    read_footer,
+    sound,
+)  # fmt: skip
 from invsim.traces.reader import HEAD, Fault, Faults, Reader, get_reader, reader_names
 from invsim.traces.repeats import Repeats
 from invsim.traces.schema import Call
@@ -35,6 +46,7 @@ WRAPPED = {
     b"BZh": _PACKED.format("bzip2"),
     b"\xfd7zXZ\0": _PACKED.format("xz"),
     b"PK\x03\x04": "is a zip archive, and not one of Inspect; unpack it first",
+    b"PARE": "is encrypted Parquet; decrypt it first",
     b"\xff\xfe": "is UTF-16 text; write it as UTF-8 first",
     b"\xfe\xff": "is UTF-16 text; write it as UTF-8 first",
 }
@@ -187,11 +199,16 @@ def _guarded(reader: Reader, path: Path, faults: Reported) -> Iterator[Call]:
             begun = True
             yield call
     except (InputError, OSError) as error:
-        if faults.strict:
-            raise
-        if not begun:
-            faults.report.format = ""
-        faults.add("", UNREADABLE, error.what if isinstance(error, InputError) else error.strerror or str(error))
+        _give_up(faults, error, begun=begun)
+
+
+def _give_up(faults: Reported, error: InputError | OSError, *, begun: bool = False) -> None:
+    """Note that a file cannot be read, or not to its end; with ``strict`` that is raised."""
+    if faults.strict:
+        raise error
+    if not begun:
+        faults.report.format = ""
+    faults.add("", UNREADABLE, error.what if isinstance(error, InputError) else error.strerror or str(error))
 
 
 # Calls --------------------------------------------------------------------------------------------------------------
@@ -312,7 +329,11 @@ def _tally_file(
     path: Path, reader: Reader, faults: Reported, repeats: Repeats, advance: _Share
 ) -> tuple[Tally, Size]:  # fmt: skip
     if reader is NATIVE and _is_parquet(path):
-        return _tally_parquet(path, faults, advance)
+        try:
+            return _tally_parquet(path, faults, advance)
+        except Unreadable as error:
+            _give_up(faults, error)
+            return tally([])
     calls = _new_calls(reader, path, faults, repeats)
     held = list(islice(calls, HELD))
     if len(held) < HELD:
@@ -327,8 +348,9 @@ def _tally_native(path: Path, faults: Faults) -> tuple[Tally, Size]:
     """Tally a file written here a moment ago, and sound."""
     from invsim.traces.columnar import tally_parquet
 
-    whole = check_columns(read_footer(path), faults)
-    return tally_parquet(path, [] if whole is None else [whole], faults)
+    footer = read_footer(File.at(path))
+    whole = check_columns(footer, faults)
+    return tally([]) if footer is None or whole is None else tally_parquet(footer.file, [whole], faults)
 
 
 def _tally_parquet(path: Path, faults: Reported, advance: _Share) -> tuple[Tally, Size]:
@@ -337,33 +359,32 @@ def _tally_parquet(path: Path, faults: Reported, advance: _Share) -> tuple[Tally
     whole = check_columns(footer, faults)
     if footer is None or whole is None:
         return tally([])
+    try:
+        return _tally_apart(footer, [whole], faults, advance)
+    except (Died, Torn):
+        stretches = sound(footer.file, whole, NEEDED, faults)
+    try:
+        return _tally_apart(footer, stretches, faults, advance)
+    except Died as died:
+        raise Unreadable(f"the process that counts it was {died}; is there memory enough?", where=str(path)) from None
+    except Torn as torn:  # it could be decoded a moment ago
+        raise Unreadable(f"cannot be counted: {torn}", where=str(path)) from None
+
+
+def _tally_apart(footer: Footer, stretches: Sequence[Stretch], faults: Reported, advance: _Share) -> tuple[Tally, Size]:
     tell = advance.rows(footer.rows)
-    try:
-        return _tally_apart(path, [whole], faults, tell)
-    except (Died, Torn):
-        stretches = sound(path, whole, NEEDED, faults)
-    try:
-        return _tally_apart(path, stretches, faults, tell)
-    except (Died, Torn):
-        faults.add("", "torn-file", "what can be decoded of it cannot be counted")
-        return tally([])
-
-
-def _tally_apart(
-    path: Path, stretches: Sequence[Stretch], faults: Reported, tell: Callable[[int], None]
-) -> tuple[Tally, Size]:
-    found, size, met = WORKER.call(_tally_there, path, stretches, faults.strict, told=tell)
+    found, size, met = WORKER.call(_tally_there, footer.file, stretches, faults.strict, told=tell)
     faults.absorb(met)
     return found, size
 
 
 def _tally_there(
-    path: Path, stretches: Sequence[Stretch], strict: bool, *, tell: Callable[[int], None]
+    file: File, stretches: Sequence[Stretch], strict: bool, *, tell: Callable[[int], None]
 ) -> tuple[Tally, Size, Reported]:
     from invsim.traces.columnar import tally_parquet
 
-    faults = Reported(FileReport(str(path)), strict=strict)
-    found, size = tally_parquet(path, stretches, faults, tell)
+    faults = Reported(FileReport(file.name), strict=strict)
+    found, size = tally_parquet(file, stretches, faults, tell)
     return found, size, faults
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import IO, Protocol, Self
 
 import msgspec
 
@@ -17,6 +18,9 @@ from invsim.traces.schema import Call
 SUFFIXES = (".jsonl", ".parquet")
 PART = 100_000
 """Calls held before they are written to a part."""
+
+TOGETHER = 100
+"""Parts that are opened together to be joined. None is opened by its name, which Polars would not take literally."""
 
 
 class Writer(Protocol):
@@ -79,9 +83,10 @@ class ParquetWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._parts = tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent)
+        self._folder = tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent)
         self._held: list[Call] = []
-        self._count = 0
+        self._parts: list[Path] = []
+        self._joined: list[Path] = []
 
     def write(self, call: Call) -> None:
         """Add a row."""
@@ -90,9 +95,14 @@ class ParquetWriter:
             self._spill()
 
     def _spill(self) -> None:
-        frame(self._held).write_parquet(Path(self._parts.name) / f"{self._count:09d}.parquet", statistics=False)
-        self._count += 1
+        part = self._new("part", len(self._parts))
+        with part.open("wb") as file:
+            frame(self._held).write_parquet(file, statistics=False)
         self._held.clear()
+        self._parts.append(part)
+        if len(self._parts) == TOGETHER:
+            self._joined.append(self._join(self._parts))
+            self._parts = []
 
     def __enter__(self) -> Self:
         return self
@@ -100,22 +110,28 @@ class ParquetWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._parts:
+        with self._folder:
             if error is None:
-                self._join()
+                if self._held or not (self._parts or self._joined):
+                    self._spill()
+                self._join([*self._joined, *self._parts]).replace(self._path)
 
-    def _join(self) -> None:
+    def _join(self, parts: list[Path]) -> Path:
+        """Return a file of the rows of all parts, in order; the parts are gone."""
         import polars as pl
 
-        if self._held or not self._count:
-            self._spill()
-        folder = Path(self._parts.name)
-        whole = folder / "whole"
-        if self._count == 1:
-            whole = folder / f"{0:09d}.parquet"
-        else:
-            pl.scan_parquet(folder / "*.parquet").sink_parquet(whole, row_group_size=PART, statistics=False)
-        whole.replace(self._path)
+        if len(parts) == 1:
+            return parts[0]
+        whole = self._new("whole", len(self._joined))
+        with ExitStack() as stack, whole.open("wb") as file:
+            opened: list[IO[bytes]] = [stack.enter_context(part.open("rb")) for part in parts]
+            pl.scan_parquet(opened).sink_parquet(file, row_group_size=PART, statistics=False)
+        for part in parts:
+            part.unlink()
+        return whole
+
+    def _new(self, kind: str, number: int) -> Path:
+        return Path(self._folder.name) / f"{kind}{number:09d}"
 
 
 def open_writer(path: Path) -> Writer:

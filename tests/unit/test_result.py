@@ -248,6 +248,18 @@ def test_no_name_of_a_model_leaves_the_folder(name: str, tmp_path: Path, capsys:
     assert pl.read_parquet(out / "episodes")["model"].unique().to_list() == [name]
 
 
+@pytest.mark.parametrize("out", ["file:/x", "~", "[a]*", "s3:/x"])
+def test_the_name_of_a_folder_is_nothing_but_a_name(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "recipes", "--arms", "A2", "--replications", "2", "--out", out]) == 0
+    capsys.readouterr()
+    written = files(tmp_path / out)
+    assert [Path(file).suffix for file in written] == [".parquet", ".json", ".parquet", ".parquet"]
+    assert files(tmp_path) == [f"{out}/{file}" for file in written]
+
+
 @pytest.mark.parametrize(("one", "other"), [("m.1", "m-1"), ("a b", "a/b"), ("é", "è")])
 def test_models_with_like_names_do_not_overwrite_each_other(
     one: str, other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

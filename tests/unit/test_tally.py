@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from invsim.errors import InputError, UnknownNameError
-from invsim.traces import columnar, columns, read
+from invsim.traces import columnar, columns, parquet, read
 from invsim.traces.columnar import tally_parquet
 from invsim.traces.native import NATIVE
 from invsim.traces.ordered import Batch
@@ -71,9 +71,17 @@ def assert_same(left: tuple[Tally, Size], right: tuple[Tally, Size]) -> None:
 def by_columns(path: Path, calls: Iterable[Call]) -> tuple[Tally, Size]:
     write_calls(path, calls)
     faults = Faults("x")
-    found = tally_parquet(path, faults)
+    found = in_columns(path, faults)
     assert faults.found == []
     return found
+
+
+def in_columns(path: Path, faults: Faults) -> tuple[Tally, Size]:
+    footer = parquet.read_footer(parquet.File.at(path))
+    whole = parquet.check_columns(footer, faults)
+    assert footer is not None
+    assert whole is not None
+    return tally_parquet(footer.file, [whole], faults)
 
 
 @given(calls=st.lists(CALLS, max_size=30), batch=st.integers(1, 12), gathered=st.integers(1, 20))
@@ -83,7 +91,7 @@ def test_columns_count_what_objects_count(
     """Episodes stand scattered over batches, and batches are cut anywhere."""
     path = tmp_path_factory.mktemp("t") / "x.parquet"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "BATCH", batch)
+        patch.setattr(parquet, "BATCH", batch)
         patch.setattr(columnar, "GATHERED", gathered)
         assert_same(tally(calls), by_columns(path, calls))
 
@@ -95,7 +103,7 @@ def test_columns_count_what_objects_count_where_episodes_stand_together(
     calls.sort(key=lambda call: call.episode_id)
     path = tmp_path_factory.mktemp("t") / "x.parquet"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "BATCH", batch)
+        patch.setattr(parquet, "BATCH", batch)
         assert_same(tally(calls), by_columns(path, calls))
 
 
@@ -114,7 +122,7 @@ def success(episode: str, step: int) -> Call:
 
 def test_an_episode_scattered_over_a_file_is_counted_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its retry stands ten batches after its error, and other episodes between them."""
-    monkeypatch.setattr(columns, "BATCH", 3)
+    monkeypatch.setattr(parquet, "BATCH", 3)
     calls = [error("far", 1), *(error(f"e{at}", 1) for at in range(30)), success("far", 2)]
     (tally_of, size) = by_columns(tmp_path / "x.parquet", calls)
     assert size == Size(episodes=31, calls=32, errors=31, retries=1)
@@ -165,11 +173,11 @@ def test_rows_that_cannot_be_read_are_lost_to_both_paths_alike(tmp_path: Path) -
         outcome=pl.Series(["error", "ok", "odd", "ok"]),
     )
     rows.write_parquet(tmp_path / "x.parquet")
-    lines, parquet = Faults("x"), Faults("x")
-    read_back = list(NATIVE.read(tmp_path / "x.parquet", lines))
-    assert_same(tally(read_back), tally_parquet(tmp_path / "x.parquet", parquet))
-    assert lines.found == parquet.found
-    assert [(each.place, each.kind) for each in parquet.found] == [
+    as_objects, as_columns = Faults("x"), Faults("x")
+    read_back = list(NATIVE.read(tmp_path / "x.parquet", as_objects))
+    assert_same(tally(read_back), in_columns(tmp_path / "x.parquet", as_columns))
+    assert as_objects.found == as_columns.found
+    assert [(each.place, each.kind) for each in as_columns.found] == [
         ("row 3, outcome", "wrong-value"),
         ("row 2, request", "wrong-value"),
     ]
@@ -260,7 +268,14 @@ def test_faults_are_counted_and_the_first_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
 def test_progress_is_told_every_byte(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "BATCH", 2)
+    class Here:
+        """Calls in this process what the worker would."""
+
+        def call(self, function: Any, *args: Any, told: Any) -> Any:
+            return function(*args, tell=told)
+
+    monkeypatch.setattr(parquet, "BATCH", 2)
+    monkeypatch.setattr(read, "WORKER", Here())
     path = tmp_path / name
     write_calls(path, [error(f"e{at}", 1) for at in range(9)])
     told: list[int] = []

@@ -151,6 +151,34 @@ def test_a_file_that_must_be_unpacked_says_so(head: bytes, says: str, capsys: Ca
     assert says in refused(capsys, "check", "packed.jsonl")
 
 
+@pytest.mark.parametrize("command", [["check"], ["summary"], ["convert", "--out", "x.jsonl"]])
+def test_a_circle_of_links_is_a_file_that_cannot_be_read(command: list[str], capsys: Capsys) -> None:
+    os.symlink("loop", "loop")
+    assert refused(capsys, *command, "loop") == (
+        "invsim: loop: unreadable-file: cannot be read: Too many levels of symbolic links\n"
+    )
+
+
+def test_a_table_shows_a_name_as_it_is(capsys: Capsys) -> None:
+    name = r"a\[1\][red].jsonl"
+    Path("good.jsonl").rename(name)
+    assert name in trace(capsys, "summary", name)
+
+
+@pytest.mark.parametrize("command", [["check"], ["summary"], ["convert", "--out", "x.jsonl"]])
+def test_of_damaged_parquet_nothing_is_heard_but_what_is_wrong_with_it(
+    command: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = Path("good.parquet").read_bytes()
+    Path("bad.parquet").write_bytes(data[:4] + bytes(600) + data[604:])
+    assert main(["trace", *command, "good.jsonl", "bad.parquet"]) == 0
+    out, err = capfd.readouterr()
+    assert "1 torn-rows" in out
+    assert err == ""
+    assert main(["trace", *command, "--strict", "bad.parquet"]) == 2
+    assert capfd.readouterr() == ("", "invsim: bad.parquet:rows 1 to 3: torn-rows: cannot be decoded\n")
+
+
 def test_convert_puts_nothing_in_the_place_of_a_trace_where_no_call_can_be_read(capsys: Capsys) -> None:
     Path("torn.parquet").write_bytes(Path("good.parquet").read_bytes()[:-20])
     before = Path("good.jsonl").read_bytes()

@@ -134,6 +134,25 @@ def test_a_failed_parquet_file_is_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "name", ["a[1].parquet", "*.parquet", "~/x.parquet", "file:/x.parquet", "s3:/x.parquet", "odd-\udcff/x.parquet"]
+)
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 13])
+def test_parquet_is_written_where_its_name_says(
+    name: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row by row in their order, whether it takes one part, or several, or more than are opened together."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(writing, "PART", 2)
+    monkeypatch.setattr(writing, "TOGETHER", 2)
+    path = Path(name)
+    path.parent.mkdir(exist_ok=True)
+    calls = [msgspec.structs.replace(GOOD, step=at) for at in range(rows)]
+    assert write_calls(path, calls) == rows
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == [tmp_path / path]
+    assert read(path) == (calls, [])
+
+
 # Faults of lines -----------------------------------------------------------------------------------------------------
 
 
