@@ -256,7 +256,9 @@ def test_the_name_of_a_folder_is_nothing_but_a_name(
     assert main(["run", "recipes", "--arms", "A2", "--replications", "2", "--out", out]) == 0
     capsys.readouterr()
     written = files(tmp_path / out)
-    assert [Path(file).suffix for file in written] == [".parquet", ".json", ".parquet", ".parquet"]
+    parts = [Path(file).parts[-2:] for file in written if file.endswith(".parquet")]
+    assert [part[0] for part in parts[:-1]] == ["episodes", "streams"]
+    assert parts[-1][-1] == "summary.parquet"
     assert files(tmp_path) == [f"{out}/{file}" for file in written]
 
 
