@@ -229,16 +229,22 @@ def read_calls(
     strict : bool
         Raise the first fault as an ``InputError``, in place of counting it.
     """
-    repeats = Repeats()
+    paths = list(paths)
+    repeats = _repeats(paths)
     for path in paths:
         report, faults, reader = _opened(Path(path), format, strict)
         calls = iter(()) if reader is None else _new_calls(reader, Path(path), faults, repeats)
         yield report, _measured(calls, report)
 
 
-def _new_calls(reader: Reader, path: Path, faults: Reported, repeats: Repeats) -> Iterator[Call]:
+def _repeats(paths: Sequence[object]) -> Repeats | None:
+    """Return what knows the calls of one file again in the next; None for a file alone, to which there is no other."""
+    return Repeats() if len(paths) > 1 else None
+
+
+def _new_calls(reader: Reader, path: Path, faults: Reported, repeats: Repeats | None) -> Iterator[Call]:
     calls = _guarded(reader, path, faults)
-    return calls if reader is NATIVE else repeats.without(calls, faults)
+    return calls if reader is NATIVE or repeats is None else repeats.without(calls, faults)
 
 
 def _measured(calls: Iterable[Call], report: FileReport) -> Iterator[Call]:
@@ -280,7 +286,8 @@ def read_tally(
     InputError
         With ``strict``, at the first fault.
     """
-    tallies, reports, noted, marks, repeats = [], [], [], [], Repeats()
+    paths = list(paths)
+    tallies, reports, noted, marks, repeats = [], [], [], [], _repeats(paths)
     for path in map(Path, paths):
         report, faults, reader = _opened(path, format, strict)
         if reader is not None:
@@ -326,7 +333,7 @@ class _Share:
 
 
 def _tally_file(
-    path: Path, reader: Reader, faults: Reported, repeats: Repeats, advance: _Share
+    path: Path, reader: Reader, faults: Reported, repeats: Repeats | None, advance: _Share
 ) -> tuple[Tally, Size]:  # fmt: skip
     if reader is NATIVE and _is_parquet(path):
         try:
