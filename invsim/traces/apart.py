@@ -17,19 +17,19 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 _START = """
 import json, sys
-root, path, libraries = json.loads(sys.argv[1])
+root, path = json.loads(sys.argv[1])
 sys.path[:] = [root, *path]
 import invsim
 sys.path[:] = path
 from invsim.traces.apart import serve
-serve(libraries)
+serve()
 """
 _ROOT = str(Path(__file__).resolve().parents[2])
 
@@ -69,16 +69,9 @@ def _name(number: int) -> str:
 
 
 class Worker:
-    """A process that calls functions of modules for this one; what goes in and comes out is pickled.
+    """A process that calls functions of modules for this one; what goes in and comes out is pickled."""
 
-    Parameters
-    ----------
-    *libraries : str
-        Modules loaded before the first call, so that one that cannot be loaded is not taken for a call that failed.
-    """
-
-    def __init__(self, *libraries: str) -> None:
-        self._libraries = libraries
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -140,7 +133,7 @@ class Worker:
         path = [each for each in sys.path if isinstance(each, str)]
         command = [sys.executable, "-I", "-X", f"utf8={sys.flags.utf8_mode}", "-c", _START]
         self._process = process = subprocess.Popen(
-            [*command, json.dumps([_ROOT, path, self._libraries])],
+            [*command, json.dumps([_ROOT, path])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=-1,
         )  # fmt: skip
         if _pipe(process.stdout).read(1) != _READY:
@@ -158,7 +151,7 @@ class Worker:
         process.wait()
 
 
-WORKER = Worker("polars")
+WORKER = Worker()
 atexit.register(WORKER.close)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=WORKER.forget)
@@ -193,13 +186,12 @@ def _answer(process: subprocess.Popen[bytes], request: Any, told: Callable[[Any]
 # In the worker ------------------------------------------------------------------------------------------------------
 
 
-def serve(libraries: Sequence[str]) -> NoReturn:
+def serve() -> NoReturn:
     """Answer calls from the standard input; end with it, whatever there is still to do."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
     _be_the_first_to_go()
-    for library in libraries:
-        import_module(library)
+    _decode_something()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal interrupts both, and the caller ends this one
     answers.write(_READY)
     answers.flush()
@@ -221,6 +213,16 @@ def serve(libraries: Sequence[str]) -> NoReturn:
                 send(_RAISED, error)
             except Exception:  # noqa: BLE001 - it cannot be pickled
                 send(_RAISED, RuntimeError(traceback.format_exc()))
+
+
+def _decode_something() -> None:
+    """Decode a little Parquet, so that want of memory or of a library is not taken for damage to a file."""
+    import polars as pl
+
+    file = BytesIO()
+    pl.DataFrame({"number": [1], "text": ["a"]}).write_parquet(file)
+    file.seek(0)
+    pl.scan_parquet(file).collect(engine="streaming")
 
 
 def _take(requests: IO[bytes], calls: queue.SimpleQueue[bytes]) -> None:

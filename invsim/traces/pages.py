@@ -39,10 +39,16 @@ class Edges(NamedTuple):
         Row groups.
     pages : dict of str to list of int
         Pages of each column, as far as their headers can be read.
+    weight : int
+        Bytes of a row, unpacked, in the group that has most.
     """
 
     groups: list[int]
     pages: dict[str, list[int]]
+    weight: int
+
+
+NOWHERE = Edges([], {}, 0)
 
 
 def find_edges(path: Path) -> Edges:
@@ -53,19 +59,20 @@ def find_edges(path: Path) -> Edges:
             start = end - int.from_bytes(data[end : end + 4], "little")
             return _edges(data, _struct(data, start)[0][4])
     except (OSError, *_BROKEN):
-        return Edges([], {})
+        return NOWHERE
 
 
 def _edges(data: Bytes, groups: list[Struct]) -> Edges:
-    begins, found = [0], dict[str, set[int]]()
+    begins, found, weight = [0], dict[str, set[int]](), 0
     for group in groups:
         first = begins[-1]
+        weight = max(weight, sum(column[3][6] for column in group[1]) // max(1, group[3]))
         for column in group[1]:
             about = column[3]
             name = ".".join(part.decode() for part in about[3])
             found.setdefault(name, set()).update((first, *_pages(data, about, first)))
         begins.append(first + group[3])
-    return Edges(sorted(begins), {name: sorted({*rows, begins[-1]}) for name, rows in found.items()})
+    return Edges(sorted(begins), {name: sorted({*rows, begins[-1]}) for name, rows in found.items()}, weight)
 
 
 def _pages(data: Bytes, about: Struct, first: int) -> list[int]:

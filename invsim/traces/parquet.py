@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from invsim.errors import InputError
 from invsim.traces.apart import WORKER, Died
 from invsim.traces.columns import CHECKED, DEFAULTS, REQUIRED, dtypes
-from invsim.traces.pages import Edges, find_edges
+from invsim.traces.pages import NOWHERE, Edges, find_edges
 from invsim.traces.reader import Faults
 
 if TYPE_CHECKING:
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 BATCH = 500_000
 """Rows held at a time."""
+
+BATCH, BYTES = 500_000, 1 << 27
+"""Rows held at a time, and what they may weigh."""
+
+FIRST = 1000
+"""Rows by which it is judged what others weigh."""
 
 SHIPPED = 100_000
 """Rows held at a time of a damaged file, and of one that is decoded in one process for the use of another."""
@@ -108,11 +114,22 @@ class Footer(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Rows ``start`` to ``stop`` (from 0, the last not included), with the columns that can be decoded in them."""
+    """Rows of a file.
+
+    Parameters
+    ----------
+    start, stop : int
+        Its rows, counted from 0, the last not included.
+    columns : tuple of str
+        Those that can be decoded in them.
+    tried : bool
+        Whether it is known that they can, in one piece.
+    """
 
     start: int
     stop: int
     columns: tuple[str, ...]
+    tried: bool = False
 
 
 # Decoding -----------------------------------------------------------------------------------------------------------
@@ -173,9 +190,24 @@ def _column(name: str, kind: Any, there: bool) -> pl.Expr:
 
 def batches(file: File, columns: Sequence[str], stretches: Iterable[Stretch]) -> Iterator[tuple[int, pl.DataFrame]]:
     """Yield (number of the first row, from 1; rows) of the stretches in order; ``Torn`` where one is not sound."""
-    for stretch in stretches:  # slices: a stream of batches reads ahead without bound
-        for start, stop in _steps(stretch.start, stretch.stop, BATCH):
-            yield start + 1, decode(file, stretch.columns, columns, start, stop)
+    return _batches(partial(decode, file), columns, stretches, BATCH)
+
+
+def _batches(
+    decode: Callable[..., pl.DataFrame], columns: Sequence[str], stretches: Iterable[Stretch], most: int
+) -> Iterator[tuple[int, pl.DataFrame]]:
+    rows = min(FIRST, most)
+    for start, stop, there, tried in stretches:
+        while start < stop:  # slices: a stream of batches reads ahead without bound
+            batch = decode(there, columns, start, stop if tried else min(start + rows, stop))
+            yield start + 1, batch
+            start += batch.height  # noqa: PLW2901
+            rows = _affordable(int(batch.estimated_size()) // batch.height, 1, most)
+
+
+def _affordable(weight: int, least: int, most: int) -> int:
+    """Return how many rows of some bytes each may be held."""
+    return max(least, min(most, BYTES // max(1, weight)))
 
 
 def _steps(start: int, stop: int, rows: int) -> Iterator[Part]:
@@ -239,15 +271,15 @@ def batches_apart(
     """Yield (number of the first row, from 1; rows) of what can be decoded of a file; what cannot be is noted."""
     reached = whole.start
     try:
-        for start, stop in _steps(whole.start, whole.stop, SHIPPED):
-            yield start + 1, WORKER.call(decode, file, whole.columns, columns, start, stop)
-            reached = stop
+        for first, batch in _batches(partial(WORKER.call, decode, file), columns, [whole], SHIPPED):
+            yield first, batch
+            reached = first - 1 + batch.height
     except (Died, Torn):
-        for start, stop, there in sound(file, whole._replace(start=reached), columns, faults):
+        for start, stop, there, _ in sound(file, whole._replace(start=reached), columns, faults):
             try:
                 yield start + 1, WORKER.call(decode, file, there, columns, start, stop)
-            except (Died, Torn):  # each column by itself could be a moment ago
-                faults.add(_rows(start, stop), "torn-rows", "cannot be decoded together")
+            except (Died, Torn) as error:  # they could be a moment ago
+                faults.add(_rows(start, stop), "torn-rows", f"cannot be decoded once more: {error}")
 
 
 def sound(file: File, whole: Stretch, columns: Sequence[str], faults: Faults) -> list[Stretch]:
@@ -263,6 +295,7 @@ def sound(file: File, whole: Stretch, columns: Sequence[str], faults: Faults) ->
     faults : Faults
     """
     edges = _edges_apart(file)
+    at_once = _affordable(edges.weight, FIRST, BATCH)
     wanted = [name for name in whole.columns if name in columns]
     needed = tuple(name for name in wanted if name in NEEDED)
 
@@ -270,16 +303,16 @@ def sound(file: File, whole: Stretch, columns: Sequence[str], faults: Faults) ->
         pages = edges.pages.get(name, ())
 
         def of_group(group: Part) -> list[Part]:
-            decodes = Probe(file, (name,), FATAL)
+            decodes = Probe(file, (name,), at_once, deaths=FATAL)
             return decodable(decodes, cut([group], pages), partial(ends, decodes))
 
-        return joined(decodable(Probe(file, (name,)), cut(rows, edges.groups), of_group))
+        return joined(decodable(Probe(file, (name,), at_once), cut(rows, edges.groups), of_group))
 
     left: list[Part] = [(whole.start, whole.stop)]
     for name in needed:
         left = by_itself(name, left)
-    steps = [step for part in left for step in _steps(*part, SHIPPED)]
-    together = Probe(file, needed)  # what can be decoded apart need not go together
+    steps = [step for part in left for step in _steps(*part, min(at_once, SHIPPED))]
+    together = Probe(file, needed, at_once)  # what can be decoded apart need not go together
     rows = decodable(together, steps, partial(ends, together))
     for first, last in gaps(joined(rows), whole.start, whole.stop):
         faults.add(_rows(first, last), "torn-rows", "cannot be decoded")
@@ -287,11 +320,11 @@ def sound(file: File, whole: Stretch, columns: Sequence[str], faults: Faults) ->
     found = []
     for part in rows:
         pieces = [
-            Stretch(*piece, (*needed, *(name for name in others if _covers(others[name], piece))))
+            Stretch(*piece, (*needed, *(name for name in others if _covers(others[name], piece))), tried=True)
             for piece in cut([part], sorted(row for each in others.values() for torn in each for row in torn))
         ]
-        if not all(Probe(file, each.columns)([each[:2]]) for each in pieces):
-            pieces = [Stretch(*part, needed)]
+        if not all(Probe(file, each.columns, at_once)([each[:2]]) for each in pieces):
+            pieces = [Stretch(*part, needed, tried=True)]
         for piece in pieces:
             if lost := [name for name in wanted if name not in piece.columns]:
                 message = f"{', '.join(lost)} cannot be decoded, and left out"
@@ -304,7 +337,7 @@ def _edges_apart(file: File) -> Edges:
     try:
         found: Edges = WORKER.call(find_edges, file.path)
     except Died:
-        return Edges([], {})
+        return NOWHERE
     return found
 
 
@@ -319,31 +352,29 @@ class Probe:
     ----------
     file : File
     columns : sequence of str
+    rows : int
+        Rows at a time.
     deaths : int, optional
         How often that process may die of it; then nothing more is tried, and taken to be torn. A damaged dictionary
         can be the death of a process over each page that goes by it, and another takes its time to start.
     """
 
-    def __init__(self, file: File, columns: Sequence[str], deaths: int | None = None) -> None:
-        self.file, self.columns, self.deaths = file, columns, deaths
+    def __init__(self, file: File, columns: Sequence[str], rows: int, deaths: int | None = None) -> None:
+        self.file, self.columns, self.rows, self.deaths = file, columns, rows, deaths
 
     def __call__(self, parts: Sequence[Part]) -> bool:
         """Try some parts, all of them."""
-        for rows in (BATCH, SHIPPED):
-            if self.deaths == 0:
-                return False
-            try:
-                WORKER.call(_try_to_decode, self.file, self.columns, parts, rows)
-                return True
-            except Torn:
-                return False
-            except Died:
-                if self.deaths is not None:
-                    self.deaths -= 1
-                if all(stop - start <= SHIPPED for start, stop in parts):
-                    return False
-                # else it may have died for want of memory, and fewer rows at a time are tried
-        return False
+        if self.deaths == 0:
+            return False
+        try:
+            WORKER.call(_try_to_decode, self.file, self.columns, parts, self.rows)
+        except Torn:
+            return False
+        except Died:
+            if self.deaths is not None:
+                self.deaths -= 1
+            return False
+        return True
 
 
 def _try_to_decode(file: File, columns: Sequence[str], parts: Sequence[Part], rows: int) -> None:
@@ -385,14 +416,14 @@ def ends(decodes: Decodes, part: Part) -> list[Part]:
     return [each for each in found if each[0] < each[1]]
 
 
-def _islands(decodes: Callable[[int, int], bool], start: int, stop: int, depth: int) -> list[tuple[int, int]]:
+def _islands(decodes: Callable[[int, int], bool], start: int, stop: int, depth: int) -> list[Part]:
     if start >= stop or not depth:
         return []
     middle = (start + stop) // 2
     up = middle + _longest(lambda rows: decodes(middle, middle + rows), stop - middle)
     down = middle - _longest(lambda rows: decodes(middle - rows, middle), middle - start) if up > middle else middle
     before = _islands(decodes, start, down, depth - 1)
-    return [*before, (down, up), *_islands(decodes, max(up, middle + 1), stop, depth - 1)]
+    return [*before, (down, middle), (middle, up), *_islands(decodes, max(up, middle + 1), stop, depth - 1)]
 
 
 def _longest(works: Callable[[int], bool], most: int) -> int:
@@ -406,7 +437,7 @@ def _longest(works: Callable[[int], bool], most: int) -> int:
     return low
 
 
-def gaps(parts: Sequence[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+def gaps(parts: Sequence[Part], start: int, stop: int) -> list[Part]:
     """Return what parts of a range, in order, leave out of it."""
     edges = [start, *(edge for part in parts for edge in part), stop]
     return [(low, high) for low, high in zip(edges[::2], edges[1::2], strict=True) if low < high]

@@ -240,9 +240,15 @@ def test_it_takes_no_more_than_it_is_given_and_leaves_nothing_behind() -> None:
     assert said_by(program) == ("True 0\n", "")
 
 
-def test_a_library_that_cannot_be_loaded_is_not_taken_for_a_call_that_failed() -> None:
+def test_a_library_that_cannot_be_loaded_is_not_taken_for_a_call_that_failed(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "polars.py").write_text("raise MemoryError")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(OSError, match="does not start: ended with exit code 1"):
-        Worker("no_such_library").call(pow, 1, 1)
+        worker.call(pow, 1, 1)
+    monkeypatch.undo()
+    assert worker.call(pow, 1, 1) == 1
 
 
 def test_an_interpreter_that_does_not_start_is_said(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from invsim.traces.pages import Edges, _pages, find_edges
+from invsim.traces.pages import NOWHERE, Edges, _pages, find_edges
 
 SAMPLE = Path(__file__).parents[1] / "data" / "traces" / "native" / "payments.parquet"
 
@@ -43,13 +43,19 @@ def test_pages_do_not_depend_on_how_they_are_compressed(compression: str, path: 
     assert find_edges(tmp_path / "y") == find_edges(path)
 
 
+def test_a_row_weighs_what_it_does_where_rows_weigh_most(tmp_path: Path) -> None:
+    texts = pl.Series([f"{at}" for at in range(1000)] + [f"{at:0500}" for at in range(1000)])
+    texts.to_frame("a").write_parquet(tmp_path / "x", row_group_size=1000)
+    assert 500 <= find_edges(tmp_path / "x").weight <= 510
+
+
 def test_a_trace_is_one_group() -> None:
     assert find_edges(SAMPLE).groups == [0, 24]
 
 
 def test_no_row_is_in_no_group(tmp_path: Path) -> None:
     pl.DataFrame({"a": pl.Series([], dtype=pl.Int64)}).write_parquet(tmp_path / "x")
-    assert find_edges(tmp_path / "x") == Edges([0], {})
+    assert find_edges(tmp_path / "x") == Edges([0], {}, 0)
 
 
 @pytest.mark.parametrize(
@@ -63,11 +69,11 @@ def test_no_row_is_in_no_group(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_has_no_footer_tells_nothing(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(data)
-    assert find_edges(tmp_path / "x") == Edges([], {})
+    assert find_edges(tmp_path / "x") == NOWHERE
 
 
 def test_a_file_that_is_gone_tells_nothing(tmp_path: Path) -> None:
-    assert find_edges(tmp_path / "x") == Edges([], {})
+    assert find_edges(tmp_path / "x") == NOWHERE
 
 
 def test_a_page_of_less_than_no_bytes_is_the_last() -> None:

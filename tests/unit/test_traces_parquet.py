@@ -26,6 +26,7 @@ from invsim.traces.parquet import (
     DEPTH,
     FATAL,
     NEEDED,
+    File,
     Part,
     Probe,
     Stretch,
@@ -35,6 +36,7 @@ from invsim.traces.parquet import (
     footer_apart,
     gaps,
     joined,
+    read_footer,
     sound,
 )
 from invsim.traces.read import read_calls, read_tally
@@ -493,6 +495,23 @@ def test_a_sound_file_whose_counting_is_always_killed_is_not_called_torn(
     said = "the process that counts it was ended by SIGKILL; is there memory enough?"
     assert report.warnings == [f"{path}: unreadable-file: {said}"]
     assert (report.format, report.skipped) == ("", {"unreadable-file": 1})
+
+
+def test_fewer_rows_are_held_where_they_weigh_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.parquet"
+    texts = ['"x"'] * 40 + ['"' + "x" * 1000 + '"'] * 40 + ['"x"'] * 40
+    frame([Call(episode_id="e", step=1, tool="t", outcome="ok", request=text) for text in texts]).write_parquet(path)
+    for name, value in (("FIRST", 3), ("BATCH", 20), ("BYTES", 5000)):
+        monkeypatch.setattr(parquet, name, value)
+    footer = read_footer(File.at(path))
+    assert footer is not None
+    whole = Stretch(0, footer.rows, tuple(footer.columns))
+    found = list(parquet.batches(footer.file, ("request",), [whole]))
+    heights = [3, 20, 20, 20, 4, 4, 4, 4, 4, 19, 18]
+    assert [rows.height for _, rows in found] == heights
+    assert [first - 1 for first, _ in found] == [0, *accumulate(heights[:-1])]
+    tried = whole._replace(tried=True)
+    assert [rows.height for _, rows in parquet.batches(footer.file, ("request",), [tried])] == [120]
 
 
 def test_encrypted_parquet_is_told(tmp_path: Path) -> None:
