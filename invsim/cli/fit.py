@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from invsim.cli.inputs import check_file, each_once, make_folder, require_a_file, split_names
+from invsim.cli.inputs import FILE, check_file, each_once, make_folder, require_a_file, split_names
 from invsim.cli.output import print_json, print_rows, progress
 from invsim.errors import InputError, UnknownNameError, one_line
 
@@ -28,7 +28,7 @@ _ODD = re.compile(r"[^\w.-]+")
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), callback=each_once)
+@click.argument("files", nargs=-1, required=True, type=FILE, callback=each_once)
 @click.option(
     "--by",
     default="model,shape",

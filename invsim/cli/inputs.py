@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from invsim.sim.plan import Plan
     from invsim.traces.read import FileReport
 
+FILE = click.Path(readable=False, path_type=Path)
+"""A file that is asked for. Whether it can be read is seen where it is read, and is no matter of the others."""
+
 
 def read_plan(scenario: str, level: str | None) -> Plan:
     """Compile a scenario, a name or a file, at a wire level of choice."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from invsim.cli.inputs import check_file, each_once, require_a_file
+from invsim.cli.inputs import FILE, check_file, each_once, require_a_file
 from invsim.cli.output import print_json, print_rows, progress
 from invsim.errors import InputError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from invsim.traces.read import FileReport
     from invsim.traces.schema import Call
 
-FILES = click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), callback=each_once)
+FILES = click.argument("files", nargs=-1, required=True, type=FILE, callback=each_once)
 FORMAT = click.option("--format", "form", metavar="NAME", help="Format of the files.  [default: told by their content]")
 STRICT = click.option("--strict", is_flag=True, help="Stop at the first fault, with exit code 2.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")

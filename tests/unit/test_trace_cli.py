@@ -159,6 +159,24 @@ def test_a_circle_of_links_is_a_file_that_cannot_be_read(command: list[str], cap
     )
 
 
+@pytest.mark.parametrize("command", ["trace summary", "trace check", "trace convert --out x.jsonl", "fit"])
+def test_a_file_that_may_not_be_read_does_not_lose_the_others(
+    command: str, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(path: Path, *args: Any, **kwargs: Any) -> Any:
+        if path.name == "secret.jsonl":
+            raise PermissionError(13, "Permission denied")
+        return whole(path, *args, **kwargs)
+
+    Path("secret.jsonl").touch()
+    whole = Path.open
+    monkeypatch.setattr(Path, "open", opened)
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: str(path) != "secret.jsonl")
+    assert main([*command.split(), "secret.jsonl", "good.jsonl"]) == 0
+    out, err = capsys.readouterr()
+    assert "secret.jsonl: unreadable-file: cannot be read: Permission denied" in out + err
+
+
 def test_a_table_shows_a_name_as_it_is(capsys: Capsys) -> None:
     name = r"a\[1\][red].jsonl"
     Path("good.jsonl").rename(name)
