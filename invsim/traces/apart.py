@@ -102,9 +102,12 @@ class Worker:
             return self._call(function, args, told)
 
     def close(self) -> None:
-        """End the process."""
-        with self._lock:
+        """End the process, even in the middle of a call of another thread."""
+        if self._lock.acquire(blocking=False):
             self._end()
+            self._lock.release()
+        elif (process := self._process) is not None:
+            process.kill()
 
     def forget(self) -> None:
         """Leave the process to whom it belongs: in a process forked from its owner, which may be within a call."""
@@ -115,11 +118,7 @@ class Worker:
 
     def _call(self, function: Callable[..., Any], args: tuple[Any, ...], told: Callable[[Any], None] | None) -> Any:
         try:
-            process = self._started()
-            try:
-                return _answer(process, (function, args, told is not None), told)
-            except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-                raise Died(process.wait()) from None
+            return _answer(self._started(), (function, args, told is not None), told)
         except _Raised as raised:
             raise raised.error from None
         except BaseException:  # an interrupted call would be answered in place of the next one
@@ -131,13 +130,16 @@ class Worker:
             return self._process
         self._end()
         path = [each for each in sys.path if isinstance(each, str)]
-        command = [sys.executable, "-I", "-X", f"utf8={sys.flags.utf8_mode}", "-c", _START]
-        self._process = process = subprocess.Popen(
-            [*command, json.dumps([_ROOT, path])],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=-1,
-        )  # fmt: skip
-        if _pipe(process.stdout).read(1) != _READY:
-            raise OSError(f"the process that decodes Parquet does not start: {Died(process.wait())}")
+        command = [sys.executable or "", "-I", "-X", f"utf8={sys.flags.utf8_mode}", "-c", _START]
+        try:
+            self._process = process = subprocess.Popen(
+                [*command, json.dumps([_ROOT, path])],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=-1,
+            )  # fmt: skip
+        except OSError as error:
+            raise OSError(f"{_NO_START}: {error.strerror}") from None
+        if not any(line.endswith(_READY) for line in _pipe(process.stdout)):  # what else starts may print something
+            raise OSError(f"{_NO_START}: {Died(process.wait())}")
         return process
 
     def _end(self) -> None:
@@ -156,7 +158,8 @@ atexit.register(WORKER.close)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=WORKER.forget)
 
-_READY = b"R"
+_READY = b"\0ready\n"
+_NO_START = "the process that decodes Parquet does not start"
 _TOLD, _DONE, _RAISED = "told", "done", "raised"
 
 
@@ -171,16 +174,31 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def _answer(process: subprocess.Popen[bytes], request: Any, told: Callable[[Any], None] | None) -> Any:
-    pickle.dump(pickle.dumps(request), _pipe(process.stdin))
-    _pipe(process.stdin).flush()
+    _send(process, request)
     while True:
-        kind, value = pickle.load(_pipe(process.stdout))
+        kind, value = _receive(process)
         if kind == _DONE:
             return value
         if kind == _RAISED:
             raise _Raised(value)
         if told is not None:
             told(value)
+
+
+def _send(process: subprocess.Popen[bytes], request: Any) -> None:
+    data = pickle.dumps(request)
+    try:
+        pickle.dump(data, _pipe(process.stdin))
+        _pipe(process.stdin).flush()
+    except BrokenPipeError:
+        raise Died(process.wait()) from None
+
+
+def _receive(process: subprocess.Popen[bytes]) -> Any:
+    try:
+        return pickle.load(_pipe(process.stdout))
+    except (EOFError, pickle.UnpicklingError):
+        raise Died(process.wait()) from None
 
 
 # In the worker ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -110,13 +111,14 @@ def test_values_are_told_on_the_way(worker: Worker) -> None:
     assert faults.found == []
 
 
-def test_a_call_that_is_broken_off_leaves_no_answer_for_the_next(worker: Worker) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, EOFError, BrokenPipeError])
+def test_a_call_that_is_broken_off_leaves_no_answer_for_the_next(worker: Worker, error: type[BaseException]) -> None:
     file, columns, rows = footer()
 
     def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
+        raise error
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error):
         worker.call(_tally_there, file, [Stretch(0, rows, tuple(columns))], True, told=interrupt)
     assert worker.call(pow, 3, 3) == 27
 
@@ -202,6 +204,18 @@ print(WORKER.call(os.getpid) == mine)
     assert said_by(program) == ("True 8\nTrue\n", "")
 
 
+def test_a_program_ends_in_the_middle_of_a_call_of_another_thread() -> None:
+    program = """
+import threading, time
+from invsim.traces.apart import WORKER
+threading.Thread(target=WORKER.call, args=(time.sleep, 600), daemon=True).start()
+while WORKER._process is None:
+    time.sleep(0.01)
+print("done")
+"""
+    assert said_by(program) == ("done\n", "")
+
+
 def gone(process: int) -> bool:
     """Whether a process has ended, whoever is to take note of that."""
     try:
@@ -251,9 +265,34 @@ def test_a_library_that_cannot_be_loaded_is_not_taken_for_a_call_that_failed(
     assert worker.call(pow, 1, 1) == 1
 
 
-def test_an_interpreter_that_does_not_start_is_said(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/true")
-    with pytest.raises(OSError, match="does not start"):
+@pytest.mark.parametrize(
+    ("executable", "said"),
+    [("/bin/true", "ended with exit code 0"), ("/nowhere", "No such file"), ("", ""), (None, "")],
+)
+def test_an_interpreter_that_does_not_start_is_said(
+    executable: str | None, said: str, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    with pytest.raises(OSError, match=f"the process that decodes Parquet does not start: {said}"):
         worker.call(pow, 1, 1)
     monkeypatch.undo()
     assert worker.call(pow, 1, 1) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+def test_what_is_printed_at_its_start_is_no_answer(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy = tmp_path / "python"
+    noisy.write_text(f'#!/bin/sh\necho R; printf R\nexec "{sys.executable}" "$@"\n')
+    noisy.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(noisy))
+    assert worker.call(pow, 2, 3) == 8
+
+
+def test_threads_share_a_worker(worker: Worker) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda number: worker.call(pow, 2, number), range(200))) == [
+            2**each for each in range(200)
+        ]
+        assert len(set(pool.map(lambda _: worker.call(os.getpid), range(20)))) == 1
