@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 from polars.exceptions import PanicException
 
 from invsim.errors import InputError
+from invsim.traces.read import read_calls, read_tally
 from invsim.traces.reader import Faults, Reader
 from invsim.traces.schema import Call
+from invsim.traces.tally import tally
 
 TOTAL = 100_000
 SHARE = {"inspect": 2_000, "otlp": 14_000, "tau2": 14_000, "native, Parquet": 4_000}
@@ -110,6 +113,26 @@ def test_no_row_of_another_line_is_lost(ledger: Any, traces: Path, lines_lost: A
         for path in sorted((traces / name).glob("*.jsonl")):
             lost = lines_lost(get_reader(name), path, 1_000)
             ledger.check(f"fuzz, {name}, {path.stem}: of 1000 damaged lines, cost another its row", len(lost), high=0)
+
+
+def test_parquet_is_counted_as_it_is_read(ledger: Any, mutator: Any, traces: Path, tmp_path: Path) -> None:
+    """Several groups of several pages, damaged: what is counted in columns is what is read call by call."""
+    path, differing, sizes = tmp_path / "x.parquet", [], set()
+    rows = pl.concat([pl.read_parquet(traces / "native" / "payments.parquet")] * 20)
+    rows = rows.with_columns(episode_id=pl.concat_str("episode_id", pl.int_range(pl.len()) // 5))
+    rows.write_parquet(path, row_group_size=120, data_page_size=256)
+    data = path.read_bytes()
+    for seed in range(400):
+        path.write_bytes(mutator(seed).damage(data))
+        counted, (report,) = read_tally([path])
+        ((_, calls),) = read_calls([path])
+        expected, size = tally(calls)
+        same = (report.calls, report.episodes, report.errors) == (size.calls, size.episodes, size.errors)
+        if not same or not counted.trials.equals(expected.trials) or not counted.episodes.equals(expected.episodes):
+            differing.append(seed)
+        sizes.add(size.calls)
+    ledger.check("fuzz, native, Parquet: of 400 damaged files, counted otherwise than read", len(differing), high=0)
+    ledger.check("fuzz, native, Parquet: different numbers of calls that were left", len(sizes), low=10)
 
 
 def test_brittle_reader_is_caught(ledger: Any, mutator: Any, traces: Path, tmp_path: Path) -> None:
