@@ -61,7 +61,12 @@ class Runs:
 
 
 def tally_parquet(
-    file: File, stretches: Sequence[Stretch], faults: Faults, tell: Callable[[int], None] | None = None
+    file: File,
+    stretches: Sequence[Stretch],
+    faults: Faults,
+    tell: Callable[[int], None] | None = None,
+    *,
+    marked: bool = True,
 ) -> tuple[Tally, Size]:
     """Count the trials and episodes of a native Parquet file in bounded memory.
 
@@ -73,6 +78,8 @@ def tally_parquet(
     faults : Faults
     tell : callable, optional
         Told of rows as they are read in the first pass.
+    marked : bool
+        Whether episodes are to be known again in another file, which takes time.
 
     Raises
     ------
@@ -84,18 +91,18 @@ def tally_parquet(
         return _readable(batches(file, NEEDED, stretches), faults, tell)
 
     runs = Runs()
-    counted = _together(rows(faults, tell), runs)
+    counted = _together(rows(faults, tell), runs, marked)
     scattered, height = runs.scattered()
     if not height:
         return counted
     del counted
     silent = Faults(faults.file)  # what there is to say of this file has been said
-    result, size = _together((_only(batch, scattered, inside=False) for batch in rows(silent)), Runs())
+    result, size = _together((_only(batch, scattered, inside=False) for batch in rows(silent)), Runs(), marked)
     results, parts = [result], -(-height // GATHERED)
     for part in range(parts):
         mine = scattered[scattered % np.uint64(parts) == part]
         gathered = [_only(batch, mine, inside=True) for batch in rows(silent)]
-        result, more = count(Batch(_concat(gathered).sort("episode_id", maintain_order=True)))
+        result, more = count(Batch(_concat(gathered).sort("episode_id", maintain_order=True)), marked=marked)
         results.append(result)
         size += more
     return total(results), size
@@ -134,10 +141,10 @@ def _concat(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _together(rows: Iterator[pl.DataFrame], runs: Runs) -> tuple[Tally, Size]:
+def _together(rows: Iterator[pl.DataFrame], runs: Runs, marked: bool) -> tuple[Tally, Size]:
     """Count batch by batch; the last run of a batch waits for the next, which may go on with it."""
     with ThreadPoolExecutor(max_workers=WORKERS) as pool:
-        return _counted(rows, _Counting(runs, pool))
+        return _counted(rows, _Counting(runs, pool, marked))
 
 
 def _counted(rows: Iterator[pl.DataFrame], counting: _Counting) -> tuple[Tally, Size]:
@@ -173,7 +180,8 @@ def _last_start(ids: pl.Series) -> int:
 class _Counting:
     """Counts batches of whole episodes, two at a time; what they sum to does not depend on which is done first."""
 
-    def __init__(self, runs: Runs, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, runs: Runs, pool: ThreadPoolExecutor, marked: bool) -> None:
+        self._marked = marked
         self._runs, self._size, self._pool = runs, Size(), pool
         self._results: list[Tally] = []
         self._own = threading.local()
@@ -196,7 +204,7 @@ class _Counting:
             self._own.views = Views()
         batch = Batch(rows)
         hashes = batch.rows["episode_id"].gather(batch.starts).hash().to_numpy()
-        return *count(batch, self._own.views), hashes, np.diff(batch.starts, append=rows.height)
+        return *count(batch, self._own.views, marked=self._marked), hashes, np.diff(batch.starts, append=rows.height)
 
     def _take(self) -> None:
         result, size, hashes, rows = self._pending.popleft().result()

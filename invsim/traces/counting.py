@@ -24,7 +24,7 @@ from invsim.traces.judging import (
     judge_first,
     shape_of,
 )
-from invsim.traces.marks import marks_in
+from invsim.traces.marks import marks_in, no_marks
 from invsim.traces.ordered import FINISHED, Batch, Bools, Matched, closings, isin, late, match, silenced
 from invsim.traces.schema import Fix, Op, ParseStatus
 from invsim.traces.tally import OF_EPISODES, OF_TRIALS, Size, Tally, total
@@ -46,7 +46,7 @@ UNANSWERED: tuple[Result, ...] = ("censored", "switched", "gave_up", "refused")
 YES, NO, UNKNOWN = 1, 0, -1
 
 
-def count(batch: Batch, views: Views | None = None) -> tuple[Tally, Size]:
+def count(batch: Batch, views: Views | None = None, *, marked: bool = True) -> tuple[Tally, Size]:
     """Count whole episodes into a tally that is yet to be summed.
 
     Parameters
@@ -54,10 +54,12 @@ def count(batch: Batch, views: Views | None = None) -> tuple[Tally, Size]:
     batch : Batch
     views : Views, optional
         Keeps what was read of requests from batch to batch.
+    marked : bool
+        Whether episodes are to be known again in another file.
     """
     if not len(batch.starts):
         return total([]), Size()
-    return _Count(batch, Views() if views is None else views).result()
+    return _Count(batch, Views() if views is None else views).result(marked=marked)
 
 
 class _Hints:
@@ -112,7 +114,7 @@ class _Count:
         states = [STATES.index(injected_state(fixes)) for fixes in self.fixes.values]
         self.state = np.array([*states, STATES.index("nothing")], np.int64)[self.fixes.column.codes[batch.starts]]
 
-    def result(self) -> tuple[Tally, Size]:
+    def result(self, *, marked: bool) -> tuple[Tally, Size]:
         """Return the tally and what there was."""
         import polars as pl
 
@@ -120,7 +122,7 @@ class _Count:
         trials = pl.concat([self._recoveries(), self._first_attempts()])
         size = Size(
             len(batch.starts), len(batch.step), int(batch.error.sum()), self.matched.turns_retried,
-            marks_in(batch.rows, batch.starts),
+            marks_in(batch.rows, batch.starts) if marked else no_marks(),
         )  # fmt: skip
         return Tally(trials, self._episodes(), self._calls()), size
 

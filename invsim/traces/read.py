@@ -337,7 +337,7 @@ def _tally_file(
 ) -> tuple[Tally, Size]:  # fmt: skip
     if reader is NATIVE and _is_parquet(path):
         try:
-            return _tally_parquet(path, faults, advance)
+            return _tally_parquet(path, faults, advance, marked=repeats is not None)
         except Unreadable as error:
             _give_up(faults, error)
             return tally([])
@@ -360,38 +360,40 @@ def _tally_native(path: Path, faults: Faults) -> tuple[Tally, Size]:
     return tally([]) if footer is None or whole is None else tally_parquet(footer.file, [whole], faults)
 
 
-def _tally_parquet(path: Path, faults: Reported, advance: _Share) -> tuple[Tally, Size]:
+def _tally_parquet(path: Path, faults: Reported, advance: _Share, *, marked: bool) -> tuple[Tally, Size]:
     """Tally a file from elsewhere, in a process apart; once more, without what cannot be decoded, if that fails."""
     footer = footer_apart(path)
     whole = check_columns(footer, faults)
     if footer is None or whole is None:
         return tally([])
     try:
-        return _tally_apart(footer, [whole], faults, advance)
+        return _tally_apart(footer, [whole], faults, advance, marked)
     except (Died, Torn):
         stretches = sound(footer.file, whole, NEEDED, faults)
     try:
-        return _tally_apart(footer, stretches, faults, advance)
+        return _tally_apart(footer, stretches, faults, advance, marked)
     except Died as died:
         raise Unreadable(f"the process that counts it was {died}; is there memory enough?", where=str(path)) from None
     except Torn as torn:  # it could be decoded a moment ago
         raise Unreadable(f"cannot be counted: {torn}", where=str(path)) from None
 
 
-def _tally_apart(footer: Footer, stretches: Sequence[Stretch], faults: Reported, advance: _Share) -> tuple[Tally, Size]:
+def _tally_apart(
+    footer: Footer, stretches: Sequence[Stretch], faults: Reported, advance: _Share, marked: bool
+) -> tuple[Tally, Size]:
     tell = advance.rows(footer.rows)
-    found, size, met = WORKER.call(_tally_there, footer.file, stretches, faults.strict, told=tell)
+    found, size, met = WORKER.call(_tally_there, footer.file, stretches, faults.strict, marked, told=tell)
     faults.absorb(met)
     return found, size
 
 
 def _tally_there(
-    file: File, stretches: Sequence[Stretch], strict: bool, *, tell: Callable[[int], None]
+    file: File, stretches: Sequence[Stretch], strict: bool, marked: bool = True, *, tell: Callable[[int], None]
 ) -> tuple[Tally, Size, Reported]:
     from invsim.traces.columnar import tally_parquet
 
     faults = Reported(FileReport(file.name), strict=strict)
-    found, size = tally_parquet(file, stretches, faults, tell)
+    found, size = tally_parquet(file, stretches, faults, tell, marked=marked)
     return found, size, faults
 
 
