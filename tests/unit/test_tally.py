@@ -150,9 +150,9 @@ def test_only_what_is_scattered_is_gathered(tmp_path: Path, monkeypatch: pytest.
     gathered: list[int] = []
     whole = columnar.count
 
-    def count(rows: Batch, *views: Any) -> tuple[Tally, Size]:
+    def count(rows: Batch, *views: Any, marked: bool) -> tuple[Tally, Size]:
         gathered.append(rows.rows.height)
-        return whole(rows, *views)
+        return whole(rows, *views, marked=marked)
 
     monkeypatch.setattr(columnar, "count", count)
     monkeypatch.setattr(columnar, "WORKERS", 1)  # one after the other
